@@ -1,0 +1,8 @@
+/* pantile: fused long-sequence attention for CPUs. Includes every public header. */
+#ifndef PANTILE_PANTILE_H
+#define PANTILE_PANTILE_H
+
+#include <pantile/base.h>
+#include <pantile/hstu.h>
+
+#endif

@@ -1,0 +1,156 @@
+/* Argument checks that operators share. */
+#include "check.h"
+
+#include <inttypes.h>
+
+#include "../core/message.h"
+
+const char *ptl_dtype_name(enum ptl_dtype dtype) {
+    switch (dtype) {
+    case PTL_F32: return "f32";
+    case PTL_F16: return "f16";
+    case PTL_BF16: return "bf16";
+    case PTL_I32: return "i32";
+    case PTL_I64: return "i64";
+    case PTL_U8: return "u8";
+    }
+    return "unknown";
+}
+
+enum ptl_status ptl_check_required(const char *name, const struct ptl_tensor *t) {
+    if (t->data) return PTL_OK;
+    for (int i = 0; i < t->ndim && i < 4; i++)
+        if (t->shape[i] == 0) return PTL_OK; /* no elements, no memory */
+    return ptl_fail(PTL_ERR_NULL, "%s: missing (data is NULL), expected a tensor", name);
+}
+
+/* Byte offsets of the first and one past the last byte, relative to data. False: not 64-bit. */
+static bool byte_range(const struct ptl_tensor *t, int64_t *low, int64_t *high) {
+    const int64_t bytes = (int64_t)ptl_dtype_bytes(t->dtype);
+    int64_t lo = 0, hi = 0;
+    for (int i = 0; i < t->ndim; i++) {
+        int64_t reach;
+        if (t->shape[i] == 0) {
+            *low = *high = 0;
+            return true;
+        }
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->stride[i], &reach)) return false;
+        if (__builtin_add_overflow(reach < 0 ? lo : hi, reach, reach < 0 ? &lo : &hi)) return false;
+    }
+    if (__builtin_add_overflow(hi, 1, &hi)) return false;
+    return !__builtin_mul_overflow(lo, bytes, low) && !__builtin_mul_overflow(hi, bytes, high);
+}
+
+enum ptl_status ptl_check_layout(const char *name, const struct ptl_tensor *t, int min_ndim,
+                                 int max_ndim) {
+    int64_t low, high, elements = 1;
+    if (t->ndim < min_ndim || t->ndim > max_ndim) {
+        if (min_ndim == max_ndim)
+            return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d", name, (int)t->ndim, min_ndim);
+        return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d to %d", name, (int)t->ndim, min_ndim,
+                        max_ndim);
+    }
+    if (ptl_dtype_bytes(t->dtype) == 0)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: dtype %d, which is none of enum ptl_dtype", name,
+                        (int)t->dtype);
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] < 0)
+            return ptl_fail(PTL_ERR_SHAPE, "%s: extent %" PRId64 " on axis %d, expected 0 or more", name,
+                            t->shape[i], i);
+        if (__builtin_mul_overflow(elements, t->shape[i], &elements))
+            return ptl_fail(PTL_ERR_OVERFLOW, "%s: more than 2^63 elements", name);
+    }
+    const int last = t->ndim - 1;
+    if (last >= 0 && t->shape[last] > 1 && t->stride[last] != 1)
+        return ptl_fail(PTL_ERR_LAYOUT, "%s: stride %" PRId64 " on the last axis, expected 1", name,
+                        t->stride[last]);
+    if (!byte_range(t, &low, &high))
+        return ptl_fail(PTL_ERR_OVERFLOW, "%s: extents times strides exceed 64 bits", name);
+    return PTL_OK;
+}
+
+enum ptl_status ptl_check_extent(const char *name, const struct ptl_tensor *t, int axis, int64_t n,
+                                 const char *of) {
+    if (t->shape[axis] == n) return PTL_OK;
+    return ptl_fail(PTL_ERR_SHAPE, "%s: %" PRId64 " on axis %d, expected %" PRId64 " (%s)", name,
+                    t->shape[axis], axis, n, of);
+}
+
+enum ptl_status ptl_check_index(const char *name, const struct ptl_tensor *t, int min_ndim,
+                                int max_ndim, enum ptl_dtype *first) {
+    enum ptl_status status = ptl_check_layout(name, t, min_ndim, max_ndim);
+    if (status != PTL_OK) return status;
+    if (t->dtype != PTL_I32 && t->dtype != PTL_I64)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected i32 or i64", name, ptl_dtype_name(t->dtype));
+    if (*first == 0) *first = t->dtype;
+    if (t->dtype != *first)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, but another index tensor is %s; all must be alike",
+                        name, ptl_dtype_name(t->dtype), ptl_dtype_name(*first));
+    return PTL_OK;
+}
+
+enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t) {
+    /* Axes by ascending stride: each must step over all that the finer ones span. Sufficient, and
+     * true of every slice and transpose of a plain array. */
+    int order[4], n = 0;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0) return PTL_OK;
+        if (t->shape[i] == 1) continue;
+        int at = n++;
+        for (; at > 0 && t->stride[order[at - 1]] > t->stride[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    int64_t span = 1;
+    for (int k = 0; k < n; k++) {
+        const int i = order[k];
+        if (t->stride[i] < span)
+            return ptl_fail(PTL_ERR_ALIAS,
+                            "%s: stride %" PRId64 " on axis %d makes elements overlap, expected at "
+                            "least %" PRId64, name, t->stride[i], i, span);
+        span += (t->shape[i] - 1) * t->stride[i];
+    }
+    return PTL_OK;
+}
+
+static int64_t floor_mod(int64_t a, int64_t n) {
+    return ((a % n) + n) % n;
+}
+
+enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tensor *out,
+                                     const char *in_name, const struct ptl_tensor *in) {
+    int64_t out_low, out_high, in_low, in_high;
+    if (!in->data || !out->data) return PTL_OK;
+    byte_range(out, &out_low, &out_high);
+    byte_range(in, &in_low, &in_high);
+    const uintptr_t o = (uintptr_t)out->data, i = (uintptr_t)in->data;
+    if (out_low == out_high || in_low == in_high) return PTL_OK;
+    if (o + (uintptr_t)out_high <= i + (uintptr_t)in_low ||
+        i + (uintptr_t)in_high <= o + (uintptr_t)out_low)
+        return PTL_OK;
+
+    /* Ranges meet. If both have rows of one stride, and what is inside a row stays inside it, and
+     * batches are whole rows apart, then only the places within a row matter. */
+    const int row = out->ndim - 3;
+    if (row >= 0 && in->ndim == out->ndim) {
+        const int64_t out_bytes = (int64_t)ptl_dtype_bytes(out->dtype);
+        const int64_t in_bytes = (int64_t)ptl_dtype_bytes(in->dtype);
+        const int64_t pitch = out->stride[row] * out_bytes;
+        const struct ptl_tensor *both[2] = {out, in};
+        int64_t width[2] = {0, 0};
+        bool inside = pitch > 0 && in->stride[row] * in_bytes == pitch;
+        for (int k = 0; k < 2 && inside; k++) {
+            const struct ptl_tensor *t = both[k];
+            const int64_t bytes = (int64_t)ptl_dtype_bytes(t->dtype);
+            const int64_t heads = t->shape[row + 1], head_stride = t->stride[row + 1];
+            inside = head_stride >= 0 || heads == 1;
+            width[k] = (heads > 1 ? (heads - 1) * head_stride : 0) * bytes + t->shape[row + 2] * bytes;
+            inside = inside && width[k] <= pitch;
+            if (row > 0 && t->shape[0] > 1) inside = inside && t->stride[0] * bytes % pitch == 0;
+        }
+        if (inside) {
+            const int64_t shift = floor_mod((int64_t)(i - o), pitch); /* where in's row begins in out's */
+            if (shift >= width[0] && shift + width[1] <= pitch) return PTL_OK;
+        }
+    }
+    return ptl_fail(PTL_ERR_ALIAS, "%s: overlaps %s, expected memory of its own", out_name, in_name);
+}

@@ -1,0 +1,38 @@
+/* The checks that operators share. Each names the argument, its value and what was expected, and
+ * returns PTL_OK or has called ptl_fail. */
+#ifndef PTL_CHECK_H
+#define PTL_CHECK_H
+
+#include <pantile/base.h>
+#include <stdbool.h>
+
+static inline bool ptl_given(const struct ptl_tensor *t) {
+    return t->data != NULL;
+}
+
+/* NULL data: PTL_ERR_NULL, unless an extent is 0. */
+enum ptl_status ptl_check_required(const char *name, const struct ptl_tensor *t);
+
+/* Axes, extents (>= 0) and last stride; that every element's offset and the byte size fit 64 bits. */
+enum ptl_status ptl_check_layout(const char *name, const struct ptl_tensor *t, int min_ndim,
+                                 int max_ndim);
+
+/* t's extent on an axis is n, the extent of what is called `of`. */
+enum ptl_status ptl_check_extent(const char *name, const struct ptl_tensor *t, int axis, int64_t n,
+                                 const char *of);
+
+/* int32 or int64, the same as in *first (set by the first index tensor checked), contiguous. */
+enum ptl_status ptl_check_index(const char *name, const struct ptl_tensor *t, int min_ndim,
+                                int max_ndim, enum ptl_dtype *first);
+
+/* No two elements of an output share memory. */
+enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t);
+
+/* An output and an input do not overlap. Rows (axis ndim-3) of equal stride are compared inside a row,
+ * so slices of one wider buffer are told apart; otherwise the byte ranges decide. */
+enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tensor *out,
+                                     const char *in_name, const struct ptl_tensor *in);
+
+const char *ptl_dtype_name(enum ptl_dtype dtype);
+
+#endif

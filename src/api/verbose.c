@@ -1,0 +1,85 @@
+/* PTL_VERBOSE=1: calls as problem lines on stderr. Contents of arrays are not logged, only shapes and
+ * options; more than 64 lengths become a summary. */
+#define _GNU_SOURCE
+#include "verbose.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_LISTED = 64 };
+
+double ptl_verbose_begin(void) {
+    const char *wanted = getenv("PTL_VERBOSE");
+    struct timespec t;
+    if (!wanted || strcmp(wanted, "1") != 0) return -1.0;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void print_list(FILE *f, const char *key, const struct ptl_index *x, int64_t n) {
+    fprintf(f, " %s=", key);
+    if (x->stride == 0) {
+        fprintf(f, "%" PRId64, ptl_index_at(x, 0));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        fprintf(f, "%s%" PRId64, i ? "," : "list:", ptl_index_at(x, i));
+}
+
+/* Lengths of the sequences as the arrays hold them: list:3,5 or summary:min,mean,max. */
+static void print_lengths(FILE *f, const char *key, const struct ptl_index *offsets, int64_t n) {
+    int64_t least = INT64_MAX, most = 0;
+    fprintf(f, " %s=%s", key, n <= MAX_LISTED ? "list:" : "summary:");
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t length = ptl_index_at(offsets, i + 1) - ptl_index_at(offsets, i);
+        if (n <= MAX_LISTED) fprintf(f, "%s%" PRId64, i ? "," : "", length);
+        if (length < least) least = length;
+        if (length > most) most = length;
+    }
+    if (n > MAX_LISTED)
+        fprintf(f, "%" PRId64 ",%.1f,%" PRId64, least,
+                (double)ptl_index_at(offsets, n) / (double)n, most);
+}
+
+void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struct ptl_hstu_params *a,
+                      const struct ptl_hstu_problem *p, double begin) {
+    static const char *const executors[] = {"auto", "serial", "pool", "host"};
+    if (begin < 0.0) return;
+    const double ms = 1e3 * (ptl_verbose_begin() - begin);
+    char *line = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&line, &size); /* one write, so that threads' lines do not mix */
+    if (!f) return;
+    const bool listed = p->n_seqs <= MAX_LISTED;
+    fprintf(f, "%s layout=%s b=%" PRId64 " h=%" PRId64 " hk=%" PRId64, op,
+            p->dense ? "dense" : "jagged", p->n_seqs, p->n_q_heads, p->n_k_heads);
+    if (p->dense) {
+        fprintf(f, " sq=%" PRId64 " sk=%" PRId64, p->q_rows, p->k_rows);
+    } else {
+        print_lengths(f, "lengths", &p->offsets_q, p->n_seqs);
+        if (a->seq_offsets_k.data) print_lengths(f, "lengths_k", &p->offsets_k, p->n_seqs);
+    }
+    fprintf(f, " d=%d dv=%d dtype=f32", p->dqk, p->dv);
+    if (p->used_q.data && listed) print_list(f, "seqused_q", &p->used_q, p->n_seqs);
+    if (p->used_k.data && listed) print_list(f, "seqused_k", &p->used_k, p->n_seqs);
+    if (p->mask) fprintf(f, " mask=random");
+    else fprintf(f, " window_size=%" PRId64 ",%" PRId64, p->window_left, p->window_right);
+    if (p->contexts.data && (listed || !p->contexts.stride))
+        print_list(f, "num_contexts", &p->contexts, p->n_seqs);
+    if (p->targets.data && (listed || !p->targets.stride)) {
+        print_list(f, "num_targets", &p->targets, p->n_seqs);
+        fprintf(f, " target_group_size=%" PRId64, p->group);
+    }
+    if (p->min_full) fprintf(f, " min_full_attn_seq_len=%" PRId64, p->min_full);
+    fprintf(f, " alpha=%.9g", p->alpha);
+    if (p->scale_rows.data) fprintf(f, " attn_scale=token");
+    else if (a->attn_scale.data) fprintf(f, " attn_scale=%.9g", p->scale);
+    else fprintf(f, " scaling_seqlen=%" PRId64, a->scaling_seqlen);
+    fprintf(f, " isa=%s executor=%s threads=%d ms=%.3f\n", ptl_isa_name(ctx->isa),
+            executors[ctx->executor.kind], ctx->executor.n_threads, ms);
+    if (fclose(f) == 0) fputs(line, stderr);
+    free(line);
+}

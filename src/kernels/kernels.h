@@ -1,0 +1,51 @@
+/* The contracts of the kernels: what one block of arithmetic reads, writes and assumes.
+ * Which kernels exist is listed in kernels.def; bodies are in this folder, one file per theme.
+ *
+ * The tiles. A panel holds up to `panel` query rows as lanes, one column of the problem per line:
+ *
+ *     q_panel[d][lane]    the rows of q, transposed          dqk lines
+ *     s[j][lane]          scores, then their silu            one line per key of the tile
+ *     o_panel[d][lane]    the rows of out, transposed        dv lines
+ *
+ * Every line is `panel` floats long whatever the number of rows; lines are 64-byte aligned. `nv`
+ * (1 .. panel/lanes) says how many vectors of a line are in use: nv * lanes >= n_rows. Kernels write
+ * and may read all used vectors, so lanes past n_rows hold finite junk. Keys and values are read in
+ * place, one element at a time against nv vectors of lanes, hence any row stride costs the same.
+ *
+ * Masks are one uint64_t per key: bit `lane` says that the row sees the key.
+ *
+ * Each result element is one sum in key (or dqk) order in one accumulator, whatever nv, n_rows or the
+ * register block: that is why results do not depend on how rows are grouped. */
+#ifndef PTL_KERNELS_H
+#define PTL_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PTL_MAX_PANEL = 64 }; /* lanes of the widest panel: the bits of a mask word */
+
+struct ptl_kernels {
+    const char *name; /* the level: "avx2" */
+    int lanes;        /* floats per vector */
+    int panel;        /* floats per line of a panel: the most query rows a panel takes */
+    int key_tile;     /* keys per tile; tiles start at multiples of it in every sequence */
+#define PTL_KERNEL(ret, kernel, args) ret(*kernel) args;
+#include "kernels.def"
+#undef PTL_KERNEL
+};
+
+extern const struct ptl_kernels ptl_kernels_scalar;
+extern const struct ptl_kernels ptl_kernels_avx2;
+extern const struct ptl_kernels ptl_kernels_avx512;
+extern const struct ptl_kernels ptl_kernels_neon;
+
+/* In a kernel's source, KERNEL(tile_qk) is ptl_tile_qk_avx2 when compiled for avx2. */
+#define PTL_JOIN_(a, b) ptl_##a##_##b
+#define PTL_JOIN(a, b) PTL_JOIN_(a, b)
+#ifndef PTL_LEVEL
+#define PTL_LEVEL scalar
+#endif
+#define KERNEL(name) PTL_JOIN(name, PTL_LEVEL)
+
+#endif

@@ -1,0 +1,43 @@
+/* The vector layer: picks the vec_<isa>.h of the level that this file is being compiled for.
+ * Kernels use only what every vec_*.h offers; it is not a general SIMD library.
+ *
+ *   vf              V_LANES floats           vm        a yes or no per lane
+ *   v_load/v_store  V_LANES floats, any alignment; *_n: the first n (1..V_LANES), nothing past them
+ *   v_fma(a,b,c)    a*b + c, one rounding where the level has fused multiply-add
+ *   v_max(a,b)      b where either is NaN    v_min likewise
+ *   v_exp2_scale(p, t)  p * 2^n, where t = n + V_ROUND_MAGIC came from adding the magic number
+ *   v_mask(bits)    lane i from bit i        v_keep(m, a)  a where m, else +0
+ *   v_transpose(r)  the V_LANES x V_LANES square in r[0..V_LANES-1], in place
+ *
+ * Tile shapes, tuned per level (docs/performance.md):
+ *   V_PANEL     vectors of a full panel: a panel is V_PANEL * V_LANES query rows
+ *   V_KEY_TILE  keys per tile; partial sums over a tile are added to the output in tile order
+ *   V_ROWS_n    rows of the product's register block when the panel has n vectors */
+#ifndef PTL_SIMD_VEC_H
+#define PTL_SIMD_VEC_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define V_INLINE static inline __attribute__((always_inline))
+
+/* Adding 1.5 * 2^23 to |x| < 2^22 rounds x to an integer, which is then in the low mantissa bits. */
+#define V_ROUND_MAGIC 12582912.0f
+
+#if defined(PTL_LEVEL_avx2)
+#include "vec_avx2.h"
+#elif defined(PTL_LEVEL_avx512)
+#include "vec_avx512.h"
+#elif defined(PTL_LEVEL_neon)
+#include "vec_neon.h"
+#else
+#ifndef PTL_LEVEL_scalar
+#define PTL_LEVEL_scalar
+#endif
+#include "vec_scalar.h"
+#endif
+
+#endif

@@ -1,0 +1,208 @@
+/* The HSTU mask as intervals: which columns a row sees, and what that makes of a tile.
+ * The rule itself, pair by pair, is written down in ref/hstu.c; this is the form that skips. */
+#include <assert.h>
+#include <string.h>
+
+#include "hstu.h"
+
+static int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t index) {
+    struct ptl_hstu_seq s = {.index = index};
+    if (index == p->n_seqs) { /* jagged: rows of out behind the last sequence */
+        s.q_row = ptl_index_at(&p->offsets_q, index);
+        s.allocated = p->q_rows - s.q_row;
+        return s;
+    }
+    if (p->dense) {
+        s.b = index;
+        s.uq = s.allocated = p->q_rows;
+        s.uk = p->k_rows;
+    } else {
+        s.q_row = ptl_index_at(&p->offsets_q, index);
+        s.k_row = ptl_index_at(&p->offsets_k, index);
+        s.uq = s.allocated = ptl_index_at(&p->offsets_q, index + 1) - s.q_row;
+        s.uk = ptl_index_at(&p->offsets_k, index + 1) - s.k_row;
+    }
+    if (p->used_q.data) s.uq = ptl_index_at(&p->used_q, index);
+    if (p->used_k.data) s.uk = ptl_index_at(&p->used_k, index);
+    s.targets = ptl_index_at(&p->targets, index);
+    s.first_target = s.uk - s.targets;
+    s.contexts = min64(ptl_index_at(&p->contexts, index), s.first_target);
+    return s;
+}
+
+struct ptl_hstu_span ptl_hstu_row_span(const struct ptl_hstu_problem *p,
+                                       const struct ptl_hstu_seq *seq, int64_t i) {
+    const int64_t pos = i + seq->uk - seq->uq, w = p->window_left, r = p->window_right;
+    const int64_t c = seq->contexts, h = seq->first_target;
+    struct ptl_hstu_span s = {{0, 0}, {0, 0}};
+
+    if (r != 0) { /* no contexts, no targets */
+        s.start[0] = w < 0 ? 0 : max64(0, pos - w);
+        s.end[0] = r < 0 ? seq->uk : min64(seq->uk, pos + 1 + min64(r, seq->uk));
+    } else if (pos < 0) {
+        return s;
+    } else if (pos < c) {
+        s.end[0] = h;
+    } else {
+        /* The window measures from the row's own place; all targets stand at h, all contexts at c-1. */
+        const int64_t place = min64(pos, h);
+        const bool free = w < 0 || (p->min_full > 0 && pos >= h - p->min_full);
+        if (!free && !(c > 0 && place - w < c)) s.start[0] = max64(0, place - w);
+        s.end[0] = min64(pos + 1, h);
+        if (pos >= h) {
+            s.start[1] = h + (pos - h) / p->group * p->group;
+            s.end[1] = pos + 1;
+        }
+    }
+    for (int k = 0; k < 2; k++)
+        if (s.start[k] >= s.end[k]) s.start[k] = s.end[k] = 0;
+    if (s.end[1] > 0 && (s.end[0] == 0 || s.end[0] == s.start[1])) { /* one run of columns */
+        if (s.end[0] == 0) s.start[0] = s.start[1];
+        s.end[0] = s.end[1];
+        s.start[1] = s.end[1] = 0;
+    }
+    return s;
+}
+
+static int64_t span_length(struct ptl_hstu_span s) {
+    return s.end[0] - s.start[0] + s.end[1] - s.start[1];
+}
+
+int64_t ptl_hstu_estimate_pairs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                                int64_t row, int64_t n) {
+    if (n <= 0) return 0;
+    if (p->mask) return n * seq->uk;
+    int64_t first = span_length(ptl_hstu_row_span(p, seq, row));
+    int64_t last = span_length(ptl_hstu_row_span(p, seq, row + n - 1));
+    return n * (first + last + 1) / 2;
+}
+
+void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,
+                              const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows) {
+    assert(n_rows >= 1 && n_rows <= PTL_MAX_PANEL);
+    m->n_rows = n_rows;
+    m->dense = NULL;
+    if (p->mask) {
+        m->dense = p->mask + seq->index * p->mask_batch_stride + head * p->mask_head_stride +
+                   row * p->mask_row_stride;
+        m->dense_row_stride = p->mask_row_stride;
+        m->first = 0;
+        m->last = seq->uk;
+        return;
+    }
+    memset(m->bound, 0, sizeof m->bound);
+    m->first = INT64_MAX;
+    m->last = 0;
+    int n_with[2] = {0, 0};
+    for (int i = 0; i < n_rows; i++) {
+        m->row[i] = ptl_hstu_row_span(p, seq, row + i);
+        for (int k = 0; k < 2; k++) {
+            const int64_t start = m->row[i].start[k], end = m->row[i].end[k];
+            if (end == 0) continue;
+            if (n_with[k]++ == 0) {
+                m->bound[k].min_start = m->bound[k].max_start = start;
+                m->bound[k].min_end = m->bound[k].max_end = end;
+            }
+            m->bound[k].min_start = min64(m->bound[k].min_start, start);
+            m->bound[k].max_start = max64(m->bound[k].max_start, start);
+            m->bound[k].min_end = min64(m->bound[k].min_end, end);
+            m->bound[k].max_end = max64(m->bound[k].max_end, end);
+            m->first = min64(m->first, start);
+            m->last = max64(m->last, end);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        m->bound[k].any = n_with[k] > 0;
+        m->bound[k].all_rows = n_with[k] == n_rows;
+    }
+    if (m->last == 0) m->first = 0;
+}
+
+/* Bits from intervals: every end of an interval toggles its row's bit, and a running XOR over the
+ * columns turns toggles into runs. O(rows + columns). */
+static void bits_from_spans(const struct ptl_hstu_panel_mask *m, int64_t begin, int64_t end,
+                            uint64_t *bits) {
+    memset(bits, 0, (size_t)(end - begin) * sizeof *bits);
+    for (int i = 0; i < m->n_rows; i++)
+        for (int k = 0; k < 2; k++) {
+            const int64_t a = max64(m->row[i].start[k], begin), b = min64(m->row[i].end[k], end);
+            if (a >= b) continue;
+            bits[a - begin] ^= (uint64_t)1 << i;
+            if (b < end) bits[b - begin] ^= (uint64_t)1 << i;
+        }
+    uint64_t run = 0;
+    for (int64_t j = 0; j < end - begin; j++) bits[j] = run ^= bits[j];
+}
+
+/* 0x01 in every byte of x that is not zero. */
+static uint64_t nonzero_bytes(uint64_t x) {
+    const uint64_t low7 = 0x7f7f7f7f7f7f7f7f;
+    return ((((x & low7) + low7) | x) >> 7) & 0x0101010101010101;
+}
+
+/* Bits from the dense mask: eight rows by eight columns at a time, one byte of each mask word.
+ * The words are little-endian, as every machine that pantile runs on. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "mask words are assembled bytewise");
+static void bits_from_dense(const struct ptl_hstu_panel_mask *m, int64_t begin, int64_t end,
+                            uint64_t *bits) {
+    const int64_t n = end - begin;
+    memset(bits, 0, (size_t)n * sizeof *bits);
+    for (int g = 0; g * 8 < m->n_rows; g++) {
+        uint8_t *out = (uint8_t *)bits + g;
+        const int rows = m->n_rows - g * 8 < 8 ? m->n_rows - g * 8 : 8;
+        const uint8_t *in = m->dense + g * 8 * m->dense_row_stride + begin;
+        for (int64_t j = 0; j < n; j += 8) {
+            const size_t wide = n - j < 8 ? (size_t)(n - j) : 8;
+            uint64_t square = 0;
+            for (int i = 0; i < rows; i++) {
+                uint64_t x = 0;
+                if (wide == 8) memcpy(&x, in + i * m->dense_row_stride + j, 8);
+                else memcpy(&x, in + i * m->dense_row_stride + j, wide);
+                square |= nonzero_bytes(x) << i;
+            }
+            for (size_t x = 0; x < wide; x++) out[(j + (int64_t)x) * 8] = (uint8_t)(square >> (8 * x));
+        }
+    }
+}
+
+enum ptl_tile_kind ptl_hstu_tile_mask(const struct ptl_hstu_panel_mask *m, int64_t *begin,
+                                      int64_t *end, uint64_t *bits) {
+    if (m->dense) {
+        bits_from_dense(m, *begin, *end, bits);
+        const uint64_t all = m->n_rows == 64 ? ~(uint64_t)0 : ((uint64_t)1 << m->n_rows) - 1;
+        uint64_t any = 0, every = all;
+        for (int64_t j = 0; j < *end - *begin; j++) {
+            any |= bits[j];
+            every &= bits[j];
+        }
+        return any == 0 ? PTL_TILE_SKIP : every == all ? PTL_TILE_FULL : PTL_TILE_MIXED;
+    }
+    int64_t a = INT64_MAX, b = 0;
+    bool full = false;
+    for (int k = 0; k < 2; k++) {
+        if (!m->bound[k].any) continue;
+        const int64_t ka = max64(m->bound[k].min_start, *begin);
+        const int64_t kb = min64(m->bound[k].max_end, *end);
+        if (ka >= kb) continue;
+        a = min64(a, ka);
+        b = max64(b, kb);
+        full = full || (m->bound[k].all_rows && m->bound[k].max_start <= *begin &&
+                        m->bound[k].min_end >= *end);
+    }
+    if (a >= b) return PTL_TILE_SKIP;
+    if (full) return PTL_TILE_FULL;
+    *begin = a;
+    *end = b;
+    for (int k = 0; k < 2 && !full; k++)
+        full = m->bound[k].all_rows && m->bound[k].max_start <= a && m->bound[k].min_end >= b;
+    if (full) return PTL_TILE_FULL;
+    bits_from_spans(m, a, b, bits);
+    return PTL_TILE_MIXED;
+}
