@@ -1,0 +1,20 @@
+# The pantile command and the test programs. Both link the static library, so that the ladder and the
+# tests reach what the shared library hides.
+
+file(GLOB program_sources CONFIGURE_DEPENDS cli/*.c bench/*.c ref/*.c)
+list(REMOVE_ITEM program_sources ${CMAKE_CURRENT_SOURCE_DIR}/cli/main.c)
+
+# Everything of the command but main: problem lines, .npy, the reference. Tests use these too.
+if(NOT program_sources)
+    return()
+endif()
+add_library(pantile_program OBJECT ${program_sources})
+target_include_directories(pantile_program PUBLIC include src cli ref bench)
+target_link_libraries(pantile_program PUBLIC pantile_static m)
+
+if(PANTILE_BUILD_CLI AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/cli/main.c)
+    add_executable(pantile_command cli/main.c)
+    set_target_properties(pantile_command PROPERTIES OUTPUT_NAME pantile)
+    target_link_libraries(pantile_command PRIVATE pantile_program)
+    install(TARGETS pantile_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
