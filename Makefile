@@ -1,0 +1,71 @@
+# A short front of the CMake build; everything it makes is under build/.
+#   make                   build/pantile and the libraries
+#   make demo              the ladder on real histories
+#   make test              every test; the last line is the sum
+#   make sanitize          the quick tests under ASan + UBSan, the threading ones under TSan
+#   make neon              the quick tests on ARM, by cross compiler and qemu
+#   make install PREFIX=   libraries, headers, command
+#   make format            clang-format over all sources
+SHELL := /bin/bash -o pipefail
+BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+VENV := build/venv
+
+# $(call configure,folder,options) and $(call compile,folder,targets): CMake speaks only when it fails,
+# and the compiler's progress becomes "[ 12%] src/api/check.c".
+CMAKE := env -u MAKEFLAGS -u MAKELEVEL cmake
+configure = mkdir -p $(1) && { $(CMAKE) -S . -B $(1) $(2) >$(1)/configure.log 2>&1 \
+	|| { cat $(1)/configure.log; false; }; }
+compile = $(CMAKE) --build $(1) -j $(JOBS) --target $(2) 2>&1 | sed -u -E \
+	-e 's,Building C object CMakeFiles/[^/]+\.dir/(.*)\.o$$,\1,' -e 's,Linking C .* ,,'
+build_tests = $(call configure,$(1),-DPANTILE_BUILD_TESTS=ON $(2)) && $(call compile,$(1),all)
+
+.PHONY: all demo test quick sanitize asan tsan neon install format clean
+
+all:
+	@$(call configure,$(BUILD))
+	@$(call compile,$(BUILD),pantile pantile_static pantile_command)
+
+demo: all
+	@python3 tools/fetch_ml100k.py
+	@$(BUILD)/pantile demo
+
+test: $(VENV)/stamp
+	@$(call build_tests,$(BUILD))
+	@tests/run.py $(BUILD) --python $(VENV)/bin/python
+
+$(VENV)/stamp: tests/requirements.txt
+	@echo "Python packages for the tests"
+	@python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+# The quick tests in another build: make quick BUILD=build/clang with CC=clang in the environment.
+quick:
+	@$(call build_tests,$(BUILD))
+	@tests/run.py $(BUILD) --quick
+
+sanitize: asan tsan
+
+comma := ,
+asan:
+	@$(call build_tests,build/asan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DPANTILE_SANITIZE=address$(comma)undefined)
+	@tests/run.py build/asan --quick
+
+tsan:
+	@$(call build_tests,build/tsan,-DCMAKE_BUILD_TYPE=RelWithDebInfo -DPANTILE_SANITIZE=thread)
+	@tests/run.py build/tsan --quick --filter $(THREAD_TESTS)
+
+neon:
+	@$(call build_tests,build/neon,-DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake)
+	@tests/run.py build/neon --quick --emulator "qemu-aarch64-static -L /usr/aarch64-linux-gnu"
+
+install: all
+	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build
