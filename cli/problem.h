@@ -13,13 +13,13 @@ enum problem_flags {
 struct problem_memory; /* what the problem owns */
 
 struct problem {
-    char op[32];                   /* "hstu" */
-    struct ptl_hstu_params hstu;   /* complete arguments over the problem's own memory */
-    int threads;                   /* 0: the default */
-    enum ptl_isa isa;              /* AUTO unless the line says */
+    char op[32];                 /* "hstu" */
+    struct ptl_hstu_params hstu; /* complete arguments over the problem's own memory */
+    int threads;                 /* 0: the default */
+    enum ptl_isa isa;            /* AUTO unless the line says */
     enum ptl_executor_kind executor;
     uint64_t seed;
-    bool cold;                     /* cache=cold: evict the inputs between timed calls */
+    bool cold; /* cache=cold: evict the inputs between timed calls */
     struct problem_memory *memory;
 };
 

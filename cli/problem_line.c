@@ -1,0 +1,351 @@
+/* Reads problem lines: a table of keys, then the defaults and what excludes what. Whether the library
+ * takes the combination is left to the library. */
+#include "problem_line.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNSET = -1 }; /* of counts, until the defaults */
+
+/* ---- Kinds of values ---------------------------------------------------------------------------- */
+
+/* uniform:lo,hi | lognormal:mean,max | list:a,b,... */
+static bool read_lengths(const char *key, const char *value, struct seq_numbers *x,
+                         struct refusal *r) {
+    const char *rest;
+    int64_t pair[2];
+    if ((rest = after_prefix(value, "list:")) != NULL) {
+        x->kind = SEQ_LIST;
+        return read_integer_list(key, rest, 0, LINE_MAX_ROWS, &x->list, &x->n, r);
+    }
+    if (after_prefix(value, "summary:"))
+        return refuse(
+            r, "%s: a summary cannot be run again, expected list:, uniform: or lognormal:", key);
+    if ((rest = after_prefix(value, "uniform:")) != NULL) {
+        x->kind = SEQ_UNIFORM;
+        if (!read_integer_pair(key, rest, "uniform:lo,hi", 0, LINE_MAX_ROWS, pair, r)) return false;
+        if (pair[0] > pair[1])
+            return refuse(r, "%s: '%.60s', expected uniform:lo,hi with lo at most hi", key, value);
+    } else if ((rest = after_prefix(value, "lognormal:")) != NULL) {
+        x->kind = SEQ_LOGNORMAL;
+        if (!read_integer_pair(key, rest, "lognormal:mean,max", 1, LINE_MAX_ROWS, pair, r))
+            return false;
+    } else {
+        return refuse(r,
+                      "%s: '%.60s', expected uniform:lo,hi or lognormal:mean,max or list:a,b,...",
+                      key, value);
+    }
+    x->low = pair[0];
+    x->high = pair[1];
+    return true;
+}
+
+/* random | list:a,b,...; an empty value is the list of no sequences */
+static bool read_used(const char *key, const char *value, struct seq_numbers *x,
+                      struct refusal *r) {
+    const char *rest = after_prefix(value, "list:");
+    if (strcmp(value, "random") == 0) {
+        x->kind = SEQ_RANDOM;
+        x->high = LINE_MAX_ROWS;
+        return true;
+    }
+    if (!rest && *value)
+        return refuse(r, "%s: '%.60s', expected random or list:a,b,...", key, value);
+    x->kind = SEQ_LIST;
+    return read_integer_list(key, rest ? rest : value, 0, LINE_MAX_ROWS, &x->list, &x->n, r);
+}
+
+/* N | random:max | list:a,b,...; empty as above */
+static bool read_special_tokens(const char *key, const char *value, struct seq_numbers *x,
+                                struct refusal *r) {
+    const char *rest = *value ? after_prefix(value, "list:") : value;
+    if (rest) {
+        x->kind = SEQ_LIST;
+        return read_integer_list(key, rest, 0, LINE_MAX_ROWS, &x->list, &x->n, r);
+    }
+    if ((rest = after_prefix(value, "random:")) != NULL) {
+        x->kind = SEQ_RANDOM;
+        return read_integer(key, rest, 0, LINE_MAX_ROWS, &x->high, r);
+    }
+    x->kind = SEQ_NUMBER;
+    return read_integer(key, value, 0, LINE_MAX_ROWS, &x->low, r);
+}
+
+bool read_window(const char *value, int64_t window[2], struct refusal *r) {
+    return read_integer_pair("window_size", value, "left,right", -1, LINE_MAX_ROWS, window, r);
+}
+
+bool read_rule(const char *value, int64_t window[2], struct refusal *r) {
+    const char *rest = after_prefix(value, "local:");
+    if (rest) return read_integer_pair("rule", rest, "local:W,R", -1, LINE_MAX_ROWS, window, r);
+    const bool none = strcmp(value, "none") == 0;
+    if (!none && strcmp(value, "causal") != 0)
+        return refuse(r, "rule: '%.60s', expected causal, none or local:W,R", value);
+    window[0] = -1;
+    window[1] = none ? -1 : 0;
+    return true;
+}
+
+static bool read_mask(struct problem_line *p, const char *value, struct refusal *r) {
+    const char *density = after_prefix(value, "random:");
+    p->mask = strcmp(value, "causal") == 0 ? MASK_CAUSAL : MASK_RANDOM;
+    if (p->mask == MASK_CAUSAL || strcmp(value, "random") == 0) return true;
+    if (!density)
+        return refuse(r, "mask: '%.60s', expected random, random:density or causal", value);
+    if (!read_real("mask", density, &p->mask_density, r)) return false;
+    if (p->mask_density >= 0.0 && p->mask_density <= 1.0) return true;
+    return refuse(r, "mask: density '%.60s', expected 0 to 1", density);
+}
+
+static bool read_attn_scale(struct problem_line *p, const char *value, struct refusal *r) {
+    p->scale = strcmp(value, "token") == 0 ? SCALE_TOKEN : SCALE_NUMBER;
+    if (p->scale == SCALE_TOKEN) return true;
+    return read_real("attn_scale", value, &p->attn_scale, r);
+}
+
+bool read_run_option(struct run_options *o, const char *key, const char *value, bool *known,
+                     struct refusal *r) {
+    static const char *const isas[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
+    static const char *const executors[] = {"auto", "serial", "pool", "host", NULL};
+    static const char *const caches[] = {"hot", "cold", NULL};
+    int choice = 0;
+    int64_t threads;
+    *known = true;
+    if (strcmp(key, "threads") == 0) {
+        if (!read_integer(key, value, 0, 1024, &threads, r)) return false;
+        o->threads = (int)threads;
+    } else if (strcmp(key, "isa") == 0) {
+        if (!read_choice(key, value, isas, &choice, r)) return false;
+        o->isa = (enum ptl_isa)choice;
+    } else if (strcmp(key, "executor") == 0) {
+        if (!read_choice(key, value, executors, &choice, r)) return false;
+        o->executor = (enum ptl_executor_kind)choice;
+    } else if (strcmp(key, "cache") == 0) {
+        if (!read_choice(key, value, caches, &choice, r)) return false;
+        o->cold = choice == 1;
+    } else if (strcmp(key, "ms") != 0) { /* of logged lines; not part of the problem */
+        *known = false;
+    }
+    return true;
+}
+
+/* ---- Keys --------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *key;
+    size_t offset; /* of an int64_t */
+    int64_t low, high;
+} counts[] = {
+#define COUNT(key, low, high)                                                                      \
+    { #key, offsetof(struct problem_line, key), low, high }
+    COUNT(b, 0, LINE_MAX_SEQS),
+    COUNT(h, 1, LINE_MAX_HEADS),
+    COUNT(hk, 1, LINE_MAX_HEADS),
+    COUNT(sq, 0, LINE_MAX_ROWS),
+    COUNT(sk, 0, LINE_MAX_ROWS),
+    COUNT(d, 1, LINE_MAX_DIM),
+    COUNT(dv, 1, LINE_MAX_DIM),
+    COUNT(pad, 0, LINE_MAX_ROWS),
+    COUNT(max_seqlen_q, 1, LINE_MAX_ROWS),
+    COUNT(max_seqlen_k, 1, LINE_MAX_ROWS),
+    COUNT(scaling_seqlen, 1, INT64_MAX),
+    COUNT(target_group_size, 1, INT64_MAX),
+    COUNT(min_full_attn_seq_len, 0, INT64_MAX),
+#undef COUNT
+};
+
+static const struct {
+    const char *key;
+    size_t offset; /* of a struct seq_numbers */
+    bool (*read)(const char *key, const char *value, struct seq_numbers *x, struct refusal *r);
+} per_seq[] = {
+#define PER_SEQ(key, read)                                                                         \
+    { #key, offsetof(struct problem_line, key), read }
+    PER_SEQ(lengths, read_lengths),
+    PER_SEQ(lengths_k, read_lengths),
+    PER_SEQ(seqused_q, read_used),
+    PER_SEQ(seqused_k, read_used),
+    PER_SEQ(num_contexts, read_special_tokens),
+    PER_SEQ(num_targets, read_special_tokens),
+#undef PER_SEQ
+};
+
+/* 1, or all of them: the letter of that count, or its number (checked when it is known). */
+static bool read_broadcast(const char *key, const char *letter, const char *value, int64_t *count,
+                           struct refusal *r) {
+    *count = UNSET;
+    return strcmp(value, letter) == 0 || read_integer(key, value, 0, INT64_MAX, count, r);
+}
+
+static bool read_word(struct problem_line *p, const char *key, const char *value,
+                      struct refusal *r) {
+    static const char *const dtypes[] = {"f32", NULL};
+    static const char *const layouts[] = {"jagged", "dense", NULL};
+    static const char *const views[] = {"plain", "uvqk", "bhsd", "gap", NULL};
+    static const char *const indexes[] = {"i64", "i32", NULL};
+    int64_t window[2], seed;
+    int choice = 0;
+    bool known;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (strcmp(key, counts[i].key) == 0)
+            return read_integer(key, value, counts[i].low, counts[i].high,
+                                (int64_t *)((char *)p + counts[i].offset), r);
+    for (size_t i = 0; i < sizeof per_seq / sizeof per_seq[0]; i++)
+        if (strcmp(key, per_seq[i].key) == 0)
+            return per_seq[i].read(key, value,
+                                   (struct seq_numbers *)((char *)p + per_seq[i].offset), r);
+    if (!read_run_option(&p->run, key, value, &known, r)) return false;
+    if (known) return true;
+
+    if (strcmp(key, "s") == 0) {
+        if (!read_integer(key, value, 0, LINE_MAX_ROWS, &p->sq, r)) return false;
+        p->sk = p->sq;
+    } else if (strcmp(key, "dtype") == 0) {
+        return read_choice(key, value, dtypes, &choice, r);
+    } else if (strcmp(key, "layout") == 0) {
+        if (!read_choice(key, value, layouts, &choice, r)) return false;
+        p->dense = choice == 1;
+    } else if (strcmp(key, "view") == 0) {
+        if (!read_choice(key, value, views, &choice, r)) return false;
+        p->view = (enum line_view)choice;
+    } else if (strcmp(key, "index") == 0) {
+        if (!read_choice(key, value, indexes, &choice, r)) return false;
+        p->index = choice == 1 ? PTL_I32 : PTL_I64;
+    } else if (strcmp(key, "rule") == 0 || strcmp(key, "window_size") == 0) {
+        if (!(*key == 'r' ? read_rule : read_window)(value, window, r)) return false;
+        p->window_left = window[0];
+        p->window_right = window[1];
+    } else if (strcmp(key, "mask") == 0) {
+        return read_mask(p, value, r);
+    } else if (strcmp(key, "mask_batch") == 0) {
+        return read_broadcast(key, "b", value, &p->mask_batch, r);
+    } else if (strcmp(key, "mask_head") == 0) {
+        return read_broadcast(key, "h", value, &p->mask_head, r);
+    } else if (strcmp(key, "alpha") == 0) {
+        if (!read_real(key, value, &p->alpha, r)) return false;
+        if (fabs(p->alpha) > FLT_MAX)
+            return refuse(r, "alpha: '%.60s', expected a number that fits fp32", value);
+    } else if (strcmp(key, "attn_scale") == 0) {
+        return read_attn_scale(p, value, r);
+    } else if (strcmp(key, "seed") == 0) {
+        if (!read_integer(key, value, 0, INT64_MAX, &seed, r)) return false;
+        p->seed = (uint64_t)seed;
+    } else {
+        return refuse(r, "%.60s: unknown key, see 'pantile help %s'", key, p->op);
+    }
+    return true;
+}
+
+/* ---- Defaults and exclusions -------------------------------------------------------------------- */
+
+static bool exclude(const struct words *w, const char *a, const char *b, struct refusal *r) {
+    if (!words_find(w, a) || !words_find(w, b)) return true;
+    return refuse(r, "%s: given together with %s, expected one of them", a, b);
+}
+
+static bool check_exclusions(const struct problem_line *p, const struct words *w,
+                             struct refusal *r) {
+    static const char *const pairs[][2] = {
+        {"sq", "s"},
+        {"sk", "s"},
+        {"lengths", "s"},
+        {"lengths", "sq"},
+        {"lengths_k", "sk"},
+        {"window_size", "rule"},
+        {"rule", "mask"},
+        {"window_size", "mask"},
+        {"attn_scale", "scaling_seqlen"},
+    };
+    static const char *const jagged_only[] = {"lengths", "lengths_k", "pad"};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (!exclude(w, pairs[i][0], pairs[i][1], r)) return false;
+    for (int i = 0; i < 3; i++)
+        if (p->dense && words_find(w, jagged_only[i]))
+            return refuse(r,
+                          "%s: given with layout=dense, expected layout=jagged (dense takes sq, sk "
+                          "and seqused)",
+                          jagged_only[i]);
+    if (p->mask == MASK_RULE && (words_find(w, "mask_batch") || words_find(w, "mask_head")))
+        return refuse(r, "%s: given without mask, expected mask=random or mask=causal",
+                      words_find(w, "mask_batch") ? "mask_batch" : "mask_head");
+    return true;
+}
+
+static bool check_list_sizes(const struct problem_line *p, struct refusal *r) {
+    for (size_t i = 0; i < sizeof per_seq / sizeof per_seq[0]; i++) {
+        const struct seq_numbers *x = (const void *)((const char *)p + per_seq[i].offset);
+        if (x->kind == SEQ_LIST && x->n != p->b)
+            return refuse(r, "%s: %" PRId64 " numbers, expected %" PRId64 " (b)", per_seq[i].key,
+                          x->n, p->b);
+    }
+    return true;
+}
+
+static bool resolve_broadcast(const char *key, int64_t *count, int64_t all, struct refusal *r) {
+    if (*count == UNSET) *count = all;
+    if (*count == 1 || *count == all) return true;
+    if (all <= 1) return refuse(r, "%s: %" PRId64 ", expected 1", key, *count);
+    return refuse(r, "%s: %" PRId64 ", expected 1 or %" PRId64, key, *count, all);
+}
+
+static bool complete(struct problem_line *p, const struct words *w, struct refusal *r) {
+    if (!check_exclusions(p, w, r)) return false;
+    if (p->d == UNSET) return refuse(r, "d: missing, expected the head size");
+    if (p->dv == UNSET) p->dv = p->d;
+    if (p->hk == UNSET) p->hk = p->h;
+    if (p->h % p->hk != 0)
+        return refuse(r, "hk: %" PRId64 ", expected a divisor of h, which is %" PRId64, p->hk,
+                      p->h);
+    if (p->sq == UNSET && p->lengths.kind == SEQ_ABSENT)
+        return refuse(r, "s: missing, expected s, sq and sk, or lengths");
+    if (p->sk == UNSET && p->lengths_k.kind == SEQ_ABSENT && p->lengths.kind == SEQ_ABSENT)
+        p->sk = p->sq;
+    if (p->b == UNSET) p->b = p->lengths.kind == SEQ_LIST ? p->lengths.n : 1;
+    if (p->b > LINE_MAX_SEQS)
+        return refuse(r, "lengths: %" PRId64 " numbers, expected at most %d", p->b, LINE_MAX_SEQS);
+    if (isnan(p->alpha)) p->alpha = 1.0 / sqrt((double)p->d);
+    if (p->view == VIEW_UVQK && p->hk != p->h)
+        return refuse(r, "view: uvqk with hk=%" PRId64 ", expected hk equal to h", p->hk);
+    return check_list_sizes(p, r) && resolve_broadcast("mask_batch", &p->mask_batch, p->b, r) &&
+           resolve_broadcast("mask_head", &p->mask_head, p->h, r);
+}
+
+bool problem_line_parse(struct problem_line *p, const char *line, struct refusal *r) {
+    struct words w;
+    memset(p, 0, sizeof *p);
+    if (!words_split(&w, line, r)) return false;
+    if (strcmp(w.op, "hstu") != 0) {
+        refuse(r, "'%.60s': unknown operator, expected hstu", w.op);
+        goto fail;
+    }
+    strcpy(p->op, "hstu");
+    p->h = p->mask_batch = p->mask_head = 1;
+    p->b = p->hk = p->d = p->dv = p->sq = p->sk = UNSET;
+    p->index = PTL_I64;
+    p->window_left = p->max_seqlen_q = p->max_seqlen_k = -1;
+    p->target_group_size = 1;
+    p->mask_density = 0.5;
+    p->alpha = NAN;
+    p->seed = 1;
+    for (int i = 0; i < w.n; i++)
+        if (!read_word(p, w.word[i].key, w.word[i].value, r)) goto fail;
+    if (!complete(p, &w, r)) goto fail;
+    words_free(&w);
+    return true;
+fail:
+    words_free(&w);
+    problem_line_free(p);
+    return false;
+}
+
+void problem_line_free(struct problem_line *p) {
+    for (size_t i = 0; i < sizeof per_seq / sizeof per_seq[0]; i++) {
+        struct seq_numbers *x = (void *)((char *)p + per_seq[i].offset);
+        free(x->list);
+        x->list = NULL;
+    }
+}

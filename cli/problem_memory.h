@@ -1,0 +1,19 @@
+/* The memory of a problem: arrays that are freed together, filled with 0xff (NaN as float, -1 as
+ * integer) until somebody says what they hold, and on wish followed by an unmapped page. */
+#ifndef PTL_PROBLEM_MEMORY_H
+#define PTL_PROBLEM_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct problem_memory;
+
+/* NULL: no memory. guard: every array ends right before a page that cannot be touched. */
+struct problem_memory *problem_memory_create(bool guard);
+void problem_memory_destroy(struct problem_memory *memory);
+
+/* An array, aligned to 64 bytes, or to what its size is a multiple of when guarded. Never NULL for
+ * 0 bytes; NULL when there is no memory. */
+void *problem_memory_take(struct problem_memory *memory, size_t bytes);
+
+#endif
