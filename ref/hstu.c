@@ -60,7 +60,8 @@ static double row_scale(const struct ptl_hstu_params *p, int64_t b, int64_t i) {
 
 /* ---- The mask ----------------------------------------------------------------------------------- */
 
-static bool valid_dense(const struct ptl_tensor *mask, int64_t b, int64_t head, int64_t i, int64_t j) {
+static bool valid_dense(const struct ptl_tensor *mask, int64_t b, int64_t head, int64_t i,
+                        int64_t j) {
     if (mask->shape[0] == 1) b = 0;
     if (mask->shape[1] == 1) head = 0;
     const uint8_t *m = mask->data;
@@ -95,7 +96,8 @@ static bool valid_rule(const struct ptl_hstu_params *p, int64_t b, int64_t i, in
     return not_right && in_window && same_group;
 }
 
-bool ref_hstu_valid(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j) {
+bool ref_hstu_valid(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
+                    int64_t j) {
     if (p->mask.data) return valid_dense(&p->mask, b, head, i, j);
     return valid_rule(p, b, i, j);
 }

@@ -1,0 +1,11 @@
+/* The suites of this folder. */
+#ifndef PTL_TESTS_KERNEL_SUITES_H
+#define PTL_TESTS_KERNEL_SUITES_H
+
+#include "harness.h"
+
+extern const struct test_suite kernel_product_suite;
+extern const struct test_suite kernel_silu_suite;
+extern const struct test_suite kernel_panel_suite;
+
+#endif
