@@ -14,15 +14,17 @@
 #include "hstu.h"
 #include "schedule.h"
 
-/* Rows of a block. More rows share a key tile's way from memory; fewer make more tasks. */
-enum { BLOCK_ROWS = 192 };
+/* Rows of a block. More rows share a key tile's way from memory; but their panels and a tile should stay
+ * in a second-level cache of 512 KiB, and more blocks share out better. */
+enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_ROWS = 384 };
 
-/* Panels of a block: BLOCK_ROWS over the narrowest panel (4), and two more for the borders. */
-enum { MAX_BLOCK_PANELS = 64 };
+/* Panels of a block: MAX_BLOCK_ROWS over the narrowest panel (4), and the borders. */
+enum { MAX_BLOCK_PANELS = MAX_BLOCK_ROWS / 4 + 3 };
 
 struct panel {
     int64_t row;
     int n_rows, nv;
+    bool empty; /* no tile has been added to its outputs yet */
 };
 
 struct forward_job {
@@ -42,12 +44,18 @@ struct forward_scratch {
     struct ptl_hstu_panel_mask *masks;
 };
 
+static int64_t choose_block_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
+    int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float));
+    if (n > MAX_BLOCK_ROWS) n = MAX_BLOCK_ROWS;
+    return n < k->panel ? k->panel : n / k->panel * k->panel;
+}
+
 static size_t round_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
 static int max_panels(const struct forward_job *job) {
-    /* up to three regions, each with its own remainder of less than a panel */
+    /* up to three regions, each with a remainder of less than a panel */
     return (int)(job->block_rows / job->kernels->panel) + 3;
 }
 
@@ -88,7 +96,7 @@ static int cut_panels(const struct ptl_kernels *k, int64_t row, int64_t end, str
     for (int64_t left = (vectors + nv_max - 1) / nv_max; left > 0; left--) {
         const int nv = (int)((vectors + left - 1) / left);
         const int64_t rows = (int64_t)nv * k->lanes < end - row ? nv * k->lanes : end - row;
-        panels[n++] = (struct panel){row, (int)rows, nv};
+        panels[n++] = (struct panel){row, (int)rows, nv, true};
         row += rows;
         vectors -= nv;
     }
@@ -111,13 +119,6 @@ static int plan_panels(const struct ptl_kernels *k, const struct ptl_hstu_seq *s
     return n;
 }
 
-/* Whether v's rows [begin, end) hold no NaN or Inf. */
-static bool v_is_finite(const struct ptl_kernels *k, const struct ptl_hstu_problem *p,
-                        const struct ptl_hstu_seq *seq, int64_t head, int64_t begin, int64_t end) {
-    const float *v = ptl_rows_at(&p->v, seq->b, seq->k_row + begin, head);
-    return k->rows_finite_f32(v, p->v.row_stride, (int)(end - begin), p->dv);
-}
-
 static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
                       int64_t row, int64_t end) {
     for (; row < end; row++)
@@ -126,12 +127,11 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
 }
 
 static void load_panel(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
-                       const struct panel *panel, float *q_panel, float *o_panel) {
+                       const struct panel *panel, float *q_panel) {
     const float *rows[PTL_MAX_PANEL];
     for (int i = 0; i < panel->n_rows; i++)
         rows[i] = ptl_rows_at(&job->p->q, seq->b, seq->q_row + panel->row + i, head);
     job->kernels->panel_load_f32(rows, panel->n_rows, job->p->dqk, q_panel);
-    memset(o_panel, 0, job->o_bytes);
 }
 
 static void store_panel(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
@@ -144,6 +144,46 @@ static void store_panel(const struct forward_job *job, const struct ptl_hstu_seq
         scale[i] = p->scale_rows.data ? *(float *)ptl_rows_at(&p->scale_rows, seq->b, row, 0) : p->scale;
     }
     job->kernels->panel_store_f32(o_panel, panel->n_rows, p->dv, scale, rows);
+}
+
+/* Asks for keys and values of the next tile, some rows at a time, while this one is computed: the rows
+ * of one head lie far apart in a jagged array, where the hardware's prefetchers give up, and one burst
+ * of requests would hold up the loads behind it. */
+struct prefetch {
+    const char *k, *v;
+    int64_t k_step, v_step, k_bytes, v_bytes;
+    int64_t n_rows, part, n_parts; /* part n of n_parts is asked for next */
+};
+
+static struct prefetch prefetch_begin(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                                      int64_t head, int64_t begin, int64_t end, int64_t n_parts) {
+    struct prefetch f = {
+        .k = ptl_rows_at(&p->k, seq->b, seq->k_row + begin, head),
+        .v = ptl_rows_at(&p->v, seq->b, seq->k_row + begin, head),
+        .k_step = p->k.row_stride * p->k.elem_bytes,
+        .v_step = p->v.row_stride * p->v.elem_bytes,
+        .k_bytes = p->dqk * p->k.elem_bytes,
+        .v_bytes = p->dv * p->v.elem_bytes,
+        .n_rows = end > begin ? end - begin : 0,
+        .n_parts = n_parts,
+    };
+    return f;
+}
+
+static void prefetch_part(struct prefetch *f) {
+    const int64_t end = ++f->part * f->n_rows / f->n_parts;
+    for (int64_t j = (f->part - 1) * f->n_rows / f->n_parts; j < end; j++) {
+        const char *k = f->k + j * f->k_step, *v = f->v + j * f->v_step;
+        for (int64_t x = 0; x < f->k_bytes; x += 64) __builtin_prefetch(k + x, 0, 2);
+        for (int64_t x = 0; x < f->v_bytes; x += 64) __builtin_prefetch(v + x, 0, 2);
+    }
+}
+
+/* Keys or columns of a product between two prefetches: a multiple of every register block. */
+enum { STEP = 24 };
+
+static int64_t n_steps(int64_t n) {
+    return (n + STEP - 1) / STEP;
 }
 
 static void forward_block(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
@@ -161,14 +201,17 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
         ptl_hstu_panel_mask_init(m, p, seq, head, panels[i].row, panels[i].n_rows);
         if (m->first < first && m->first < m->last) first = m->first;
         if (m->last > last) last = m->last;
-        load_panel(job, seq, head, &panels[i], scratch->q_panels + (size_t)i * q_floats,
-                   scratch->o_panels + (size_t)i * o_floats);
+        if (m->first < m->last)
+            load_panel(job, seq, head, &panels[i], scratch->q_panels + (size_t)i * q_floats);
     }
 
     if (first < last) first = first / k->key_tile * k->key_tile;
     for (int64_t tile = first; tile < last; tile += k->key_tile) {
         const int64_t tile_end = tile + k->key_tile < seq->uk ? tile + k->key_tile : seq->uk;
-        int finite = -1; /* not known yet; asked only where the mask cuts the tile */
+        const int64_t next_end = tile_end + k->key_tile < last ? tile_end + k->key_tile : last;
+        struct prefetch ahead =
+            prefetch_begin(p, seq, kv_head, tile_end, next_end,
+                          n_panels * (n_steps(tile_end - tile) + n_steps(p->dv)));
         for (int i = 0; i < n_panels; i++) {
             const int nv = panels[i].nv;
             int64_t j = tile, j_end = tile_end;
@@ -181,20 +224,27 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
             float *o_panel = scratch->o_panels + (size_t)i * o_floats;
             const int n_keys = (int)(j_end - j);
 
-            k->tile_qk_f32(nv, scratch->q_panels + (size_t)i * q_floats, keys, p->k.row_stride, n_keys,
-                           p->dqk, scratch->s);
+            for (int x = 0; x < n_keys; x += STEP) {
+                prefetch_part(&ahead);
+                k->tile_qk_f32(nv, scratch->q_panels + (size_t)i * q_floats, keys + x * p->k.row_stride,
+                               p->k.row_stride, n_keys - x < STEP ? n_keys - x : STEP, p->dqk,
+                               scratch->s + x * k->panel);
+            }
             k->tile_silu_f32(nv, scratch->s, n_keys, p->alpha, bits);
-            if (bits && finite < 0) finite = v_is_finite(k, p, seq, kv_head, tile, tile_end);
-            if (bits && !finite)
-                k->tile_pv_masked_f32(nv, scratch->s, values, p->v.row_stride, n_keys, p->dv, o_panel,
-                                      bits);
-            else
-                k->tile_pv_f32(nv, scratch->s, values, p->v.row_stride, n_keys, p->dv, o_panel);
+            for (int x = 0; x < p->dv; x += STEP) {
+                prefetch_part(&ahead);
+                k->tile_pv_f32(nv, scratch->s, values + x, p->v.row_stride, n_keys,
+                               p->dv - x < STEP ? p->dv - x : STEP, o_panel + x * k->panel,
+                               panels[i].empty, bits);
+            }
+            panels[i].empty = false;
         }
     }
 
-    for (int i = 0; i < n_panels; i++)
-        store_panel(job, seq, head, &panels[i], scratch->o_panels + (size_t)i * o_floats);
+    for (int i = 0; i < n_panels; i++) {
+        if (panels[i].empty) zero_rows(p, seq, head, panels[i].row, panels[i].row + panels[i].n_rows);
+        else store_panel(job, seq, head, &panels[i], scratch->o_panels + (size_t)i * o_floats);
+    }
 }
 
 static void forward_worker(void *arg, int slot) {
@@ -237,14 +287,14 @@ static void each_block(struct forward_job *job, bool place) {
 
 enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_hstu_problem *p) {
     const int n_threads = ctx->executor.n_threads;
-    struct forward_job job = {.p = p, .kernels = ctx->kernels, .block_rows = BLOCK_ROWS};
+    struct forward_job job = {.p = p, .kernels = ctx->kernels, .block_rows = choose_block_rows(p, ctx->kernels)};
 
     for (;;) {
         ptl_schedule_begin(&job.schedule, p->n_q_heads);
         each_block(&job, false);
         /* Few long blocks leave threads idle at the end: cut them until there are eight a thread. */
-        const int64_t half = job.block_rows / 2;
-        if (half < ctx->kernels->panel || job.schedule.n_tasks >= 8 * n_threads ||
+        const int64_t half = job.block_rows / 2 / ctx->kernels->panel * ctx->kernels->panel;
+        if (half == 0 || job.schedule.n_tasks >= 8 * n_threads ||
             ptl_schedule_workers(&job.schedule, n_threads) == 1)
             break;
         job.block_rows = half;
