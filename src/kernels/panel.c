@@ -1,5 +1,5 @@
-/* Rows in, rows out: the transposes between row-major arrays and panels. No arithmetic but the row
- * scale. */
+/* Rows in, rows out: the transposes between row-major arrays and panels, and the scan for values
+ * that are not finite. No arithmetic but the row scale. */
 #include "kernels.h"
 #include "simd/vec.h"
 
@@ -39,4 +39,20 @@ void KERNEL(panel_store_f32)(const float *panel, int n_rows, ptrdiff_t n, const 
             }
         }
     }
+}
+
+bool KERNEL(rows_finite_f32)(const float *x, ptrdiff_t stride, int n_rows, int n) {
+    vf sum = v_zero(); /* x - x is 0 or NaN, and NaN stays in a sum */
+    for (int r = 0; r < n_rows; r++, x += stride) {
+        int d = 0;
+        for (; d + V_LANES <= n; d += V_LANES) {
+            vf e = v_load(x + d);
+            sum = v_add(sum, v_sub(e, e));
+        }
+        if (d < n) {
+            vf e = v_load_n(x + d, n - d);
+            sum = v_add(sum, v_sub(e, e));
+        }
+    }
+    return v_all_finite(sum);
 }

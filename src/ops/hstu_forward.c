@@ -119,6 +119,13 @@ static int plan_panels(const struct ptl_kernels *k, const struct ptl_hstu_seq *s
     return n;
 }
 
+/* Whether v's rows [begin, end) hold no NaN or Inf. */
+static bool v_is_finite(const struct ptl_kernels *k, const struct ptl_hstu_problem *p,
+                        const struct ptl_hstu_seq *seq, int64_t head, int64_t begin, int64_t end) {
+    const float *v = ptl_rows_at(&p->v, seq->b, seq->k_row + begin, head);
+    return k->rows_finite_f32(v, p->v.row_stride, (int)(end - begin), p->dv);
+}
+
 static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
                       int64_t row, int64_t end) {
     for (; row < end; row++)
@@ -212,6 +219,7 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
         struct prefetch ahead =
             prefetch_begin(p, seq, kv_head, tile_end, next_end,
                           n_panels * (n_steps(tile_end - tile) + n_steps(p->dv)));
+        int finite = -1; /* not known yet; asked only where the mask cuts the tile */
         for (int i = 0; i < n_panels; i++) {
             const int nv = panels[i].nv;
             int64_t j = tile, j_end = tile_end;
@@ -231,12 +239,17 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
                                scratch->s + x * k->panel);
             }
             k->tile_silu_f32(nv, scratch->s, n_keys, p->alpha, bits);
-            for (int x = 0; x < p->dv; x += STEP) {
-                prefetch_part(&ahead);
-                k->tile_pv_f32(nv, scratch->s, values + x, p->v.row_stride, n_keys,
-                               p->dv - x < STEP ? p->dv - x : STEP, o_panel + x * k->panel,
-                               panels[i].empty, bits);
-            }
+            if (bits && finite < 0) finite = v_is_finite(k, p, seq, kv_head, tile, tile_end);
+            if (bits && !finite)
+                k->tile_pv_masked_f32(nv, scratch->s, values, p->v.row_stride, n_keys, p->dv, o_panel,
+                                      panels[i].empty, bits);
+            else
+                for (int x = 0; x < p->dv; x += STEP) {
+                    prefetch_part(&ahead);
+                    k->tile_pv_f32(nv, scratch->s, values + x, p->v.row_stride, n_keys,
+                                   p->dv - x < STEP ? p->dv - x : STEP, o_panel + x * k->panel,
+                                   panels[i].empty);
+                }
             panels[i].empty = false;
         }
     }
