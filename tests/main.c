@@ -1,11 +1,12 @@
 /* The list of suites: `pantile_tests [filter...]` runs them. Nothing else is here. */
+#include "api/api_suites.h"
 #include "harness.h"
 #include "kernels/kernel_suites.h"
 
 static const struct test_suite *const suites[] = {
-    &kernel_product_suite,
-    &kernel_silu_suite,
-    &kernel_panel_suite,
+    &api_base_suite,         &api_context_suite,      &api_hstu_tensors_suite,
+    &api_hstu_options_suite, &api_hstu_accepts_suite, &kernel_product_suite,
+    &kernel_silu_suite,      &kernel_panel_suite,
 };
 
 int main(int argc, char **argv) {

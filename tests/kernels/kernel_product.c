@@ -104,6 +104,7 @@ struct pv_operands {
     float *s, *v, *out;
     ptrdiff_t stride;
     size_t n_out;
+    bool first;         /* out is taken as 0, and holds NaN */
     float before[ROOM]; /* out before the call */
 };
 
@@ -116,7 +117,8 @@ static void fill_pv(const struct ptl_kernels *k, const struct operands *o, struc
     x->out = guard_floats(&o->result, x->n_out);
     kernel_fill_panel(r, k, nv, x->s, n_keys);
     kernel_fill_rows(r, x->v, x->stride, n_keys, dv);
-    kernel_fill_panel(r, k, nv, x->out, dv);
+    x->first = test_random_int(r, 0, 1);
+    if (!x->first) kernel_fill_panel(r, k, nv, x->out, dv);
     memcpy(x->before, x->out, x->n_out * sizeof(float));
 }
 
@@ -133,7 +135,8 @@ static bool check_pv_result(const struct ptl_kernels *k, const struct pv_operand
                             const char *what, int nv, int n_keys, int dv, const uint64_t *mask) {
     for (int d = 0; d < dv; d++)
         for (int lane = 0; lane < nv * k->lanes; lane++) {
-            const float got = x->out[d * k->panel + lane], before = x->before[d * k->panel + lane];
+            const float got = x->out[d * k->panel + lane],
+                        before = x->first ? 0.0f : x->before[d * k->panel + lane];
             float sum = 0.0f;
             double exact = (double)before, size = fabs((double)before);
             for (int j = 0; j < n_keys; j++) {
@@ -158,7 +161,7 @@ static void check_pv_size(const struct ptl_kernels *k, const struct operands *o,
                           struct test_random *r, int nv, int n_keys, int dv) {
     static struct pv_operands x;
     fill_pv(k, o, r, nv, n_keys, dv, &x);
-    k->tile_pv_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out);
+    k->tile_pv_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, x.first);
     check_pv_result(k, &x, "tile_pv", nv, n_keys, dv, NULL);
     CHECK(guard_intact(&o->result, x.n_out));
 }
@@ -175,10 +178,10 @@ static void check_pv_masked_size(const struct ptl_kernels *k, const struct opera
     for (int j = 0; j < n_keys; j++)
         for (int lane = 0; lane < nv * k->lanes; lane++)
             if (!(mask[j] >> lane & 1)) x.s[j * k->panel + lane] = 0.0f;
-    k->tile_pv_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out);
+    k->tile_pv_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, x.first);
     memcpy(plain, x.out, x.n_out * sizeof(float));
     memcpy(x.out, x.before, x.n_out * sizeof(float));
-    k->tile_pv_masked_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, mask);
+    k->tile_pv_masked_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, x.first, mask);
     if (memcmp(plain, x.out, x.n_out * sizeof(float)) != 0)
         FAIL("nv=%d n_keys=%d dv=%d: not the bits of tile_pv", nv, n_keys, dv);
     if (!check_pv_result(k, &x, "tile_pv_masked", nv, n_keys, dv, mask)) return;
@@ -188,7 +191,7 @@ static void check_pv_masked_size(const struct ptl_kernels *k, const struct opera
     const int j = (int)test_random_int(r, 0, n_keys - 1), d = (int)test_random_int(r, 0, dv - 1);
     x.v[j * x.stride + d] = broken[test_random_int(r, 0, 2)];
     memcpy(x.out, x.before, x.n_out * sizeof(float));
-    k->tile_pv_masked_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, mask);
+    k->tile_pv_masked_f32(nv, x.s, x.v, x.stride, n_keys, dv, x.out, x.first, mask);
     for (int lane = 0; lane < nv * k->lanes; lane++)
         for (int e = 0; e < dv; e++) {
             const int at = e * k->panel + lane;
@@ -238,11 +241,12 @@ static void run_qk(const struct ptl_kernels *k, void *arg) {
 }
 static void run_pv(const struct ptl_kernels *k, void *arg) {
     struct bench_case *b = arg;
-    k->tile_pv_f32(b->nv, b->panel, b->rows, b->dim, b->n_keys, b->dim, b->out);
+    k->tile_pv_f32(b->nv, b->panel, b->rows, b->dim, b->n_keys, b->dim, b->out, false);
 }
 static void run_pv_masked(const struct ptl_kernels *k, void *arg) {
     struct bench_case *b = arg;
-    k->tile_pv_masked_f32(b->nv, b->panel, b->rows, b->dim, b->n_keys, b->dim, b->out, b->mask);
+    k->tile_pv_masked_f32(b->nv, b->panel, b->rows, b->dim, b->n_keys, b->dim, b->out, false,
+                          b->mask);
 }
 
 static void bench_product(const struct ptl_kernels *k, const char *name,
