@@ -71,3 +71,12 @@ void *problem_memory_take(struct problem_memory *memory, size_t bytes) {
     memset(data, 0xff, bytes);
     return data;
 }
+
+bool problem_memory_adopt(struct problem_memory *memory, void *data) {
+    struct block *block = calloc(1, sizeof *block);
+    if (!block) return false;
+    block->base = data;
+    block->next = memory->blocks;
+    memory->blocks = block;
+    return true;
+}

@@ -42,8 +42,6 @@ bool words_split(struct words *w, const char *line, struct refusal *r) {
     static const char blanks[] = " \t\r\n";
     char *rest;
     memset(w, 0, sizeof *w);
-    if (strlen(line) > WORDS_MAX_BYTES)
-        return refuse(r, "line: longer than %d bytes", WORDS_MAX_BYTES);
     w->text = strdup(line);
     if (!w->text) return refuse(r, "line: no memory");
     w->op = strtok_r(w->text, blanks, &rest);
@@ -59,6 +57,40 @@ fail:
     return false;
 }
 
+bool words_of_arguments(struct words *w, int n, char *const *arguments, struct refusal *r) {
+    if (n < 2) return words_split(w, n == 1 ? arguments[0] : "", r);
+    size_t size = 0;
+    for (int i = 0; i < n; i++) size += strlen(arguments[i]) + 1;
+    memset(w, 0, sizeof *w);
+    w->text = malloc(size);
+    if (!w->text) return refuse(r, "line: no memory");
+    char *at = w->text;
+    for (int i = 0; i < n; i++) {
+        char *word = at;
+        at = stpcpy(at, arguments[i]) + 1;
+        if (i == 0) {
+            w->op = word;
+        } else if (!add_word(w, word, r)) {
+            words_free(w);
+            return false;
+        }
+    }
+    return true;
+}
+
+char *words_join(const struct words *w) {
+    size_t size = strlen(w->op) + 1;
+    for (int i = 0; i < w->n; i++) size += strlen(w->word[i].key) + strlen(w->word[i].value) + 2;
+    char *line = malloc(size);
+    if (!line) return NULL;
+    char *at = stpcpy(line, w->op);
+    for (int i = 0; i < w->n; i++) {
+        *at++ = ' ';
+        at = stpcpy(stpcpy(stpcpy(at, w->word[i].key), "="), w->word[i].value);
+    }
+    return line;
+}
+
 void words_free(struct words *w) {
     free(w->text);
     memset(w, 0, sizeof *w);
@@ -68,6 +100,15 @@ const char *words_find(const struct words *w, const char *key) {
     for (int i = 0; i < w->n; i++)
         if (strcmp(w->word[i].key, key) == 0) return w->word[i].value;
     return NULL;
+}
+
+void words_remove(struct words *w, const char *key) {
+    for (int i = 0; i < w->n; i++)
+        if (strcmp(w->word[i].key, key) == 0) {
+            w->n--;
+            memmove(&w->word[i], &w->word[i + 1], (size_t)(w->n - i) * sizeof w->word[0]);
+            return;
+        }
 }
 
 /* ---- Values ------------------------------------------------------------------------------------- */

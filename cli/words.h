@@ -1,4 +1,4 @@
-/* Splits a line of key=value words and reads single values, refusing with one sentence.
+/* A line of key=value words, and single values read from it, refusing with one sentence.
  * It knows no keys: which words an operator takes is the business of problem_line.c and arrays.c. */
 #ifndef PTL_WORDS_H
 #define PTL_WORDS_H
@@ -16,7 +16,7 @@ struct refusal {
 /* Writes the sentence and returns false. */
 bool refuse(struct refusal *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-enum { WORDS_MAX = 64, WORDS_MAX_BYTES = 1 << 20 };
+enum { WORDS_MAX = 64 };
 
 struct words {
     char *text; /* owned; keys, values and op point into it */
@@ -27,12 +27,18 @@ struct words {
     } word[WORDS_MAX];
 };
 
-/* Refuses a word without '=', a repeated key, too many words. On success words_free is due. */
+/* The words of a line, or of arguments: several are a word each, blanks and all; a single one is a line.
+ * Refuses a word without '=', a repeated key, too many words. On success words_free is due. */
 bool words_split(struct words *w, const char *line, struct refusal *r);
+bool words_of_arguments(struct words *w, int n, char *const *arguments, struct refusal *r);
 void words_free(struct words *w);
+
+/* One line again, to be freed; NULL: no memory. */
+char *words_join(const struct words *w);
 
 /* The value of a key, or NULL. */
 const char *words_find(const struct words *w, const char *key);
+void words_remove(struct words *w, const char *key);
 
 /* Whole text as a number; key is for the sentence. */
 bool read_integer(const char *key, const char *text, int64_t low, int64_t high, int64_t *value,
