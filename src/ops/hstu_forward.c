@@ -27,6 +27,12 @@ struct panel {
     bool empty; /* no tile has been added to its outputs yet */
 };
 
+/* Rows [row, end) of one sequence and head, and padding up to end_allocated. */
+struct task {
+    struct ptl_hstu_seq seq;
+    int64_t head, row, end, end_allocated;
+};
+
 struct forward_job {
     const struct ptl_hstu_problem *p;
     const struct ptl_kernels *kernels;
@@ -153,37 +159,55 @@ static void store_panel(const struct forward_job *job, const struct ptl_hstu_seq
     job->kernels->panel_store_f32(o_panel, panel->n_rows, p->dv, scale, rows);
 }
 
-/* Asks for keys and values of the next tile, some rows at a time, while this one is computed: the rows
- * of one head lie far apart in a jagged array, where the hardware's prefetchers give up, and one burst
- * of requests would hold up the loads behind it. */
+/* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one head lie
+ * far apart in a jagged array, where the hardware's prefetchers give up, and one burst of requests would
+ * hold up the loads behind it. */
 struct prefetch {
-    const char *k, *v;
-    int64_t k_step, v_step, k_bytes, v_bytes;
+    struct {
+        const char *data;
+        int64_t step, bytes;
+    } array[4];
+    int n_arrays;
     int64_t n_rows, part, n_parts; /* part n of n_parts is asked for next */
 };
 
-static struct prefetch prefetch_begin(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
-                                      int64_t head, int64_t begin, int64_t end, int64_t n_parts) {
-    struct prefetch f = {
-        .k = ptl_rows_at(&p->k, seq->b, seq->k_row + begin, head),
-        .v = ptl_rows_at(&p->v, seq->b, seq->k_row + begin, head),
-        .k_step = p->k.row_stride * p->k.elem_bytes,
-        .v_step = p->v.row_stride * p->v.elem_bytes,
-        .k_bytes = p->dqk * p->k.elem_bytes,
-        .v_bytes = p->dv * p->v.elem_bytes,
-        .n_rows = end > begin ? end - begin : 0,
-        .n_parts = n_parts,
-    };
-    return f;
+static void prefetch_array(struct prefetch *f, const struct ptl_rows *r, int64_t b, int64_t row,
+                           int64_t head, int dim) {
+    const int i = f->n_arrays++;
+    f->array[i].data = ptl_rows_at(r, b, row, head);
+    f->array[i].step = r->row_stride * r->elem_bytes;
+    f->array[i].bytes = dim * r->elem_bytes;
 }
 
 static void prefetch_part(struct prefetch *f) {
+    const int64_t begin = f->part * f->n_rows / f->n_parts;
     const int64_t end = ++f->part * f->n_rows / f->n_parts;
-    for (int64_t j = (f->part - 1) * f->n_rows / f->n_parts; j < end; j++) {
-        const char *k = f->k + j * f->k_step, *v = f->v + j * f->v_step;
-        for (int64_t x = 0; x < f->k_bytes; x += 64) __builtin_prefetch(k + x, 0, 2);
-        for (int64_t x = 0; x < f->v_bytes; x += 64) __builtin_prefetch(v + x, 0, 2);
-    }
+    for (int i = 0; i < f->n_arrays; i++)
+        for (int64_t j = begin; j < end; j++) {
+            const char *row = f->array[i].data + j * f->array[i].step;
+            for (int64_t x = 0; x < f->array[i].bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
+        }
+}
+
+/* The keys and values [begin, end). */
+static struct prefetch prefetch_tile(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                                     int64_t kv_head, int64_t begin, int64_t end) {
+    struct prefetch f = {.n_rows = end - begin};
+    prefetch_array(&f, &p->k, seq->b, seq->k_row + begin, kv_head, p->dqk);
+    prefetch_array(&f, &p->v, seq->b, seq->k_row + begin, kv_head, p->dv);
+    return f;
+}
+
+/* What a short task begins with: its rows of q and out, and as many keys and values. */
+static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const struct task *t) {
+    struct prefetch f = {.n_rows = t->end - t->row};
+    const int64_t kv_head = t->head / (p->n_q_heads / p->n_k_heads);
+    if (f.n_rows > t->seq.uk) f.n_rows = t->seq.uk;
+    prefetch_array(&f, &p->q, t->seq.b, t->seq.q_row + t->row, t->head, p->dqk);
+    prefetch_array(&f, &p->out, t->seq.b, t->seq.q_row + t->row, t->head, p->dv);
+    prefetch_array(&f, &p->k, t->seq.b, t->seq.k_row, kv_head, p->dqk);
+    prefetch_array(&f, &p->v, t->seq.b, t->seq.k_row, kv_head, p->dv);
+    return f;
 }
 
 /* Keys or columns of a product between two prefetches: a multiple of every register block. */
@@ -193,15 +217,18 @@ static int64_t n_steps(int64_t n) {
     return (n + STEP - 1) / STEP;
 }
 
-static void forward_block(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
-                          int64_t row, int64_t end, const struct forward_scratch *scratch) {
+/* next: the task after this one where it is known, else NULL. */
+static void forward_block(const struct forward_job *job, const struct task *task,
+                          const struct task *next, const struct forward_scratch *scratch) {
+    const struct ptl_hstu_seq *seq = &task->seq;
+    const int64_t head = task->head;
     const struct ptl_hstu_problem *p = job->p;
     const struct ptl_kernels *k = job->kernels;
     const int64_t kv_head = head / (p->n_q_heads / p->n_k_heads);
     const size_t q_floats = job->q_bytes / sizeof(float), o_floats = job->o_bytes / sizeof(float);
 
     struct panel panels[MAX_BLOCK_PANELS];
-    const int n_panels = plan_panels(k, seq, row, end, panels);
+    const int n_panels = plan_panels(k, seq, task->row, task->end, panels);
     int64_t first = INT64_MAX, last = 0;
     for (int i = 0; i < n_panels; i++) {
         struct ptl_hstu_panel_mask *m = &scratch->masks[i];
@@ -216,9 +243,10 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
     for (int64_t tile = first; tile < last; tile += k->key_tile) {
         const int64_t tile_end = tile + k->key_tile < seq->uk ? tile + k->key_tile : seq->uk;
         const int64_t next_end = tile_end + k->key_tile < last ? tile_end + k->key_tile : last;
-        struct prefetch ahead =
-            prefetch_begin(p, seq, kv_head, tile_end, next_end,
-                          n_panels * (n_steps(tile_end - tile) + n_steps(p->dv)));
+        struct prefetch ahead = {0};
+        if (tile_end < next_end) ahead = prefetch_tile(p, seq, kv_head, tile_end, next_end);
+        else if (next) ahead = prefetch_task(p, next);
+        ahead.n_parts = n_panels * (n_steps(tile_end - tile) + n_steps(p->dv));
         int finite = -1; /* not known yet; asked only where the mask cuts the tile */
         for (int i = 0; i < n_panels; i++) {
             const int nv = panels[i].nv;
@@ -260,21 +288,31 @@ static void forward_block(const struct forward_job *job, const struct ptl_hstu_s
     }
 }
 
+static struct task task_at(const struct forward_job *job, int64_t index) {
+    const struct ptl_block block = job->schedule.blocks[index / job->schedule.n_heads];
+    struct task t = {.seq = ptl_hstu_sequence(job->p, block.seq), .row = block.row};
+    t.head = index % job->schedule.n_heads;
+    t.end_allocated = t.row + job->block_rows;
+    if (t.end_allocated > t.seq.allocated) t.end_allocated = t.seq.allocated;
+    t.end = t.end_allocated < t.seq.uq ? t.end_allocated : t.seq.uq;
+    if (t.end < t.row) t.end = t.row;
+    return t;
+}
+
 static void forward_worker(void *arg, int slot) {
     struct forward_job *job = arg;
     const struct forward_scratch scratch = scratch_of(job, slot);
-    int64_t task, end;
-    while (ptl_schedule_draw(&job->schedule, &task, &end))
-        for (; task < end; task++) {
-            const struct ptl_block block = job->schedule.blocks[task / job->schedule.n_heads];
-            const int64_t head = task % job->schedule.n_heads;
-            const struct ptl_hstu_seq seq = ptl_hstu_sequence(job->p, block.seq);
-            int64_t stop = block.row + job->block_rows;
-            if (stop > seq.allocated) stop = seq.allocated;
-            const int64_t real = stop < seq.uq ? stop : seq.uq;
-            if (block.row < real) forward_block(job, &seq, head, block.row, real, &scratch);
-            zero_rows(job->p, &seq, head, block.row > real ? block.row : real, stop);
+    int64_t index, end;
+    while (ptl_schedule_draw(&job->schedule, &index, &end)) {
+        struct task task = task_at(job, index), next;
+        for (; index < end; index++, task = next) {
+            const bool more = index + 1 < end;
+            if (more) next = task_at(job, index + 1);
+            if (task.row < task.end)
+                forward_block(job, &task, more && next.row < next.end ? &next : NULL, &scratch);
+            zero_rows(job->p, &task.seq, task.head, task.end, task.end_allocated);
         }
+    }
 }
 
 /* Multiply-adds of a block and head, with something for its loads and stores. */
