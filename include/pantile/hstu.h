@@ -9,6 +9,12 @@
 extern "C" {
 #endif
 
+/* Which row of attn_bias a query row takes. */
+enum ptl_hstu_bias_rows { PTL_HSTU_BIAS_QUERY = 0, PTL_HSTU_BIAS_KEY = 1 };
+
+/* Whose time a query row takes for the time table. */
+enum ptl_hstu_time_query { PTL_HSTU_TIME_NEXT = 0, PTL_HSTU_TIME_OWN = 1 };
+
 /* Arguments of the HSTU operators. Fill with ptl_hstu_params_init, then set what differs; a field
  * left at its default counts as not given.
  *
@@ -26,8 +32,8 @@ extern "C" {
 struct ptl_hstu_params {
     size_t struct_size; /* set by ptl_hstu_params_init */
 
-    struct ptl_tensor q, k, v; /* f32 */
-    struct ptl_tensor out;     /* f32, written; may not overlap an input */
+    struct ptl_tensor q, k, v; /* f32, f16 or bf16, all alike */
+    struct ptl_tensor out;     /* the same type, written; may not overlap an input */
 
     /* Rows seq_offsets_q[b] .. seq_offsets_q[b+1]-1 of q and out belong to sequence b: B+1 entries,
      * first 0, non-decreasing, last at most Tq. Jagged only, and required there. seq_offsets_k the
@@ -67,23 +73,58 @@ struct ptl_hstu_params {
     /* A dense mask instead of the rule: u8 [B or 1, Hq or 1, max_seqlen_q, max_seqlen_k], nonzero is
      * valid, row i is query row i. Excludes every option of the rule. */
     struct ptl_tensor mask;
+
+    /* Intervals instead of the rule, shared by the heads: [Tq, 2G] (dense [B, Sq, 2G]), i32 or i64.
+     * Column j is valid when s <= j < e for one of the G pairs (s, e) of the query row. Pairs may
+     * overlap, be empty or reach outside the sequence. Excludes every option of the rule. */
+    struct ptl_tensor intervals;
+
+    /* Bias before silu: S = alpha * q.k + bias_scale * bias. Both forms may be given; they add up.
+     *
+     * attn_bias, f32 or the type of q: [B or 1, Hq or 1, R, max_seqlen_k]. Row i of the queries takes
+     * row i (bias_rows QUERY, R = max_seqlen_q) or row p (KEY, R = max_seqlen_k). Entries outside a
+     * sequence are not read. */
+    struct ptl_tensor attn_bias;
+    float bias_scale; /* default NaN: alpha */
+    enum ptl_hstu_bias_rows bias_rows;
+
+    /* The table form, which costs O(N) memory. pos_table, f32 [2N-1] or [Hq, 2N-1]: a pair (p, j) takes
+     * entry N-1 + j - p; N is at least the longest sequence. time_table, f32 [M+1] or [Hq, M+1]: it takes
+     * the entry whose number is how many of the M ascending time_thresholds (i64 [M]) are <= |dt|,
+     * dt = time of the query - time of the key. timestamps, i64: [Tk] beside the rows of k, or
+     * [B, max_seqlen_k] by key position (dense and paged layouts). The query's time is that of its own
+     * position (OWN) or of the next one (NEXT, the last repeats itself). Time needs uq <= uk. */
+    struct ptl_tensor pos_table, time_table, time_thresholds, timestamps;
+    enum ptl_hstu_time_query time_query;
+
+    /* Paged keys: jagged q, k, v, and a cache k_pages, v_pages [pages, page_size, Hk, Dqk | Dv]. The
+     * page list of sequence b is page_ids[page_offsets[b] .. page_offsets[b+1]-1], its last page holds
+     * last_page_lens[b] tokens. Its keys are the cached tokens in page order, then the last
+     * num_targets[b] of its own rows of k and v, which are addressed by seq_offsets_q; the other rows
+     * of k and v are not read. uk = cached + targets. seq_offsets_k, when given, must agree with uk.
+     * Slots behind last_page_lens and pages not listed are not read. Needs Dv = Dqk. */
+    struct ptl_tensor k_pages, v_pages;
+    struct ptl_tensor page_offsets, page_ids, last_page_lens; /* index tensors: [B+1], [.], [B] */
 };
 
 PTL_API void ptl_hstu_params_init(struct ptl_hstu_params *params);
 
 /* Fused HSTU attention, forward:
  *
- *     out_i = s_i * sum over valid j of silu(alpha * q_i . k_j) * v_j        silu(x) = x / (1 + e^-x)
+ *     out_i = s_i * sum over valid j of silu(S_ij) * v_j        silu(x) = x / (1 + e^-x)
+ *     S_ij  = alpha * q_i . k_j + bias_scale * bias_ij
  *
  * There is no softmax and nothing to save for a backward pass but the inputs. Memory beyond the
  * arguments is O(threads); no S x S array exists. Rows that see nothing, and padding rows, are 0.
  * What the mask rejects is selected out, never multiplied by zero: a NaN behind the mask stays there.
  *
- * Result: the same bits for any number of threads, any batch around a sequence, and any split of
- * its query rows into calls, at one CPU level. Error against double: at most 5e-6 of the largest
- * |out| (docs/hstu.md).
+ * Sums, S and silu are in fp32 for every type; out is rounded once.
  *
- * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, ALIAS, OVERFLOW, NOMEM; ptl_message() tells
+ * Result: the same bits for any number of threads, any batch around a sequence, any split of its
+ * query rows into calls, paged or not, at one CPU level. Error against double: at most 5e-6 of the
+ * largest |out| for f32, 2e-3 for f16, 1.6e-2 for bf16 (docs/hstu.md).
+ *
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE, ALIAS, OVERFLOW, NOMEM; ptl_message() tells
  * which argument. B = 0 and empty sequences are not errors. */
 PTL_API enum ptl_status ptl_hstu_forward(struct ptl_context *ctx,
                                          const struct ptl_hstu_params *params);

@@ -23,7 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PTL_MAX_PANEL = 64 }; /* lanes of the widest panel: the bits of a mask word */
+/* Bounds on every level's panel (the bits of a mask word) and key_tile. */
+enum { PTL_MAX_PANEL = 64, PTL_MAX_KEY_TILE = 128 };
 
 struct ptl_kernels {
     const char *name; /* the level: "avx2" */

@@ -1,4 +1,5 @@
-/* The score stage of HSTU: silu in fp32, with the mask by selection. Not the products around it. */
+/* The score stage of HSTU: bias, then silu, in fp32, with the mask by selection. Not the products
+ * around it. */
 #include <float.h>
 
 #include "kernels.h"
@@ -78,4 +79,12 @@ void KERNEL(tile_silu_f32)(int nv, float *s, int n_keys, float alpha, const uint
     case 9: silu_tile(4, 1, true, s, n_keys, alpha, mask); break;
 #endif
     }
+}
+
+void KERNEL(tile_bias_f32)(int nv, float *s, int n_keys, float alpha, float beta, const float *bias,
+                           ptrdiff_t step) {
+    const vf va = v_splat(alpha), vb = v_splat(beta);
+    for (int j = 0; j < n_keys; j++, s += W, bias += step)
+        for (int i = 0; i < nv * V_LANES; i += V_LANES)
+            v_store(s + i, v_fma(vb, v_load(bias + i), v_mul(va, v_load(s + i))));
 }

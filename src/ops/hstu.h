@@ -32,15 +32,56 @@ static inline int64_t ptl_index_at(const struct ptl_index *x, int64_t i) {
     return x->wide ? ((const int64_t *)x->data)[i] : ((const int32_t *)x->data)[i];
 }
 
+/* A dense bias; strides in elements, 0 where it broadcasts. */
+struct ptl_hstu_bias {
+    const char *data; /* NULL: none */
+    enum ptl_dtype dtype;
+    int64_t batch_stride, head_stride, row_stride;
+    bool by_key; /* rows are positions, not query rows */
+};
+
+/* Bias from tables. */
+struct ptl_hstu_tables {
+    const float *pos; /* NULL: none; 2 n - 1 entries a head */
+    int64_t pos_head_stride, n;
+    const float *time; /* NULL: none */
+    int64_t time_head_stride;
+    const int64_t *thresholds;
+    int64_t n_thresholds;
+    const int64_t *stamps;
+    int64_t stamps_batch_stride; /* 0: beside the rows of k */
+    bool stamps_by_row;
+    bool query_next;
+};
+
+/* The cache of the paged layout. In the rows, batch is the page and row the slot. */
+struct ptl_hstu_pages {
+    bool on;
+    struct ptl_rows k, v;
+    int64_t page_size;
+    struct ptl_index offsets, ids, last_lens;
+};
+
+/* Interval pairs of the query rows; strides in elements. */
+struct ptl_hstu_intervals {
+    const void *data; /* NULL: none */
+    bool wide;        /* int64 */
+    int64_t batch_stride, row_stride, n_pairs;
+};
+
 struct ptl_hstu_problem {
     bool dense; /* layout */
+    enum ptl_dtype dtype;
     int64_t n_seqs, n_q_heads, n_k_heads;
     int64_t q_rows, k_rows; /* Tq, Tk, or Sq, Sk when dense */
     int dqk, dv;
     struct ptl_rows q, k, v, out;
     struct ptl_index offsets_q, offsets_k; /* jagged */
     struct ptl_index used_q, used_k;       /* data NULL: all rows */
-    float alpha;
+    struct ptl_hstu_pages pages;
+    float alpha, beta;
+    struct ptl_hstu_bias bias;
+    struct ptl_hstu_tables tables;
 
     struct ptl_rows scale_rows; /* data NULL: one scale for all rows */
     float scale;
@@ -52,15 +93,17 @@ struct ptl_hstu_problem {
     /* The dense mask, or NULL; strides in bytes, 0 where it broadcasts. */
     const uint8_t *mask;
     int64_t mask_batch_stride, mask_head_stride, mask_row_stride;
+    struct ptl_hstu_intervals intervals;
 };
 
 /* One sequence, in the terms of docs/hstu.md. Index n_seqs is the padding behind the last offset. */
 struct ptl_hstu_seq {
     int64_t b;            /* index of the batch axis: 0 when jagged */
     int64_t index;        /* which sequence */
-    int64_t q_row, k_row; /* its first row in q and out, in k and v */
+    int64_t q_row, k_row; /* its first row in q and out, in k and v; key j >= cached is row k_row + j */
     int64_t allocated;    /* rows of out it owns, padding included */
     int64_t uq, uk;
+    int64_t cached;       /* keys that lie in pages */
     int64_t contexts;     /* c' = min(c, h) */
     int64_t first_target; /* h */
     int64_t targets;      /* t */
@@ -95,6 +138,7 @@ struct ptl_hstu_panel_mask {
     struct ptl_hstu_span row[PTL_MAX_PANEL];
     const uint8_t *dense; /* row 0 of the dense mask, or NULL: then spans are unused */
     int64_t dense_row_stride;
+    struct ptl_hstu_intervals intervals; /* from row 0 on; data NULL: none */
 };
 
 void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,

@@ -4,14 +4,14 @@
  * A task is one block of rows of one sequence and head. Its rows are cut into panels; for every key
  * tile, in key order, every panel runs the three stages on it:
  *
- *     QK product -> silu -> PV product
+ *     QK product -> bias, silu -> PV product
  *
  * All panels of the block use a tile while it is in the cache. Tiles start at multiples of key_tile in
  * the sequence, and a tile's sum is finished before it is added to the output, so an output element is
  * the same sum whatever the block, the panel or the call it was computed in. */
 #include <string.h>
 
-#include "hstu.h"
+#include "hstu_tile.h"
 #include "schedule.h"
 
 /* Rows of a block. More rows share a key tile's way from memory; but their panels and a tile should stay
@@ -41,12 +41,14 @@ struct forward_job {
     char *scratch;
     size_t scratch_bytes; /* per slot */
     size_t q_bytes, o_bytes, s_bytes; /* of one panel, one panel, one tile */
+    const float *reversed;            /* position tables, or NULL */
 };
 
 /* The scratch memory of a slot, in this order. */
 struct forward_scratch {
     float *q_panels, *o_panels, *s;
     uint64_t *bits;
+    struct ptl_hstu_stage stage;
     struct ptl_hstu_panel_mask *masks;
 };
 
@@ -73,6 +75,7 @@ static void size_scratch(struct forward_job *job) {
     job->s_bytes = round_up((size_t)k->key_tile * line, 64);
     job->scratch_bytes = round_up(panels * (job->q_bytes + job->o_bytes) + job->s_bytes +
                                       round_up((size_t)k->key_tile * sizeof(uint64_t), 64) +
+                                      ptl_hstu_stage_bytes(job->p, k) +
                                       panels * sizeof(struct ptl_hstu_panel_mask),
                                   4096) + 64; /* off the page grid: slots must not share cache sets */
 }
@@ -89,6 +92,8 @@ static struct forward_scratch scratch_of(const struct forward_job *job, int slot
     at += job->s_bytes;
     s.bits = (uint64_t *)at;
     at += round_up((size_t)job->kernels->key_tile * sizeof(uint64_t), 64);
+    s.stage = ptl_hstu_stage_at(job->p, job->kernels, at);
+    at += ptl_hstu_stage_bytes(job->p, job->kernels);
     s.masks = (struct ptl_hstu_panel_mask *)at;
     return s;
 }
@@ -125,13 +130,6 @@ static int plan_panels(const struct ptl_kernels *k, const struct ptl_hstu_seq *s
     return n;
 }
 
-/* Whether v's rows [begin, end) hold no NaN or Inf. */
-static bool v_is_finite(const struct ptl_kernels *k, const struct ptl_hstu_problem *p,
-                        const struct ptl_hstu_seq *seq, int64_t head, int64_t begin, int64_t end) {
-    const float *v = ptl_rows_at(&p->v, seq->b, seq->k_row + begin, head);
-    return k->rows_finite_f32(v, p->v.row_stride, (int)(end - begin), p->dv);
-}
-
 static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
                       int64_t row, int64_t end) {
     for (; row < end; row++)
@@ -139,24 +137,18 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
                (size_t)(p->dv * p->out.elem_bytes));
 }
 
-static void load_panel(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
-                       const struct panel *panel, float *q_panel) {
-    const float *rows[PTL_MAX_PANEL];
-    for (int i = 0; i < panel->n_rows; i++)
-        rows[i] = ptl_rows_at(&job->p->q, seq->b, seq->q_row + panel->row + i, head);
-    job->kernels->panel_load_f32(rows, panel->n_rows, job->p->dqk, q_panel);
-}
-
-static void store_panel(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t head,
-                        const struct panel *panel, const float *o_panel) {
+static void store_panel(const struct forward_job *job, const struct task *task,
+                        const struct panel *panel, const float *o_panel,
+                        const struct forward_scratch *scratch) {
     const struct ptl_hstu_problem *p = job->p;
-    float *rows[PTL_MAX_PANEL], scale[PTL_MAX_PANEL];
+    float scale[PTL_MAX_PANEL];
     for (int i = 0; i < panel->n_rows; i++) {
-        const int64_t row = seq->q_row + panel->row + i;
-        rows[i] = ptl_rows_at(&p->out, seq->b, row, head);
-        scale[i] = p->scale_rows.data ? *(float *)ptl_rows_at(&p->scale_rows, seq->b, row, 0) : p->scale;
+        const int64_t row = task->seq.q_row + panel->row + i;
+        scale[i] = p->scale_rows.data ? *(float *)ptl_rows_at(&p->scale_rows, task->seq.b, row, 0)
+                                      : p->scale;
     }
-    job->kernels->panel_store_f32(o_panel, panel->n_rows, p->dv, scale, rows);
+    ptl_hstu_store_panel(p, job->kernels, &p->out, &task->seq, task->head, panel->row, panel->n_rows,
+                         p->dv, o_panel, scale, &scratch->stage);
 }
 
 /* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one head lie
@@ -193,6 +185,7 @@ static void prefetch_part(struct prefetch *f) {
 static struct prefetch prefetch_tile(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
                                      int64_t kv_head, int64_t begin, int64_t end) {
     struct prefetch f = {.n_rows = end - begin};
+    if (p->pages.on) f.n_rows = 0;
     prefetch_array(&f, &p->k, seq->b, seq->k_row + begin, kv_head, p->dqk);
     prefetch_array(&f, &p->v, seq->b, seq->k_row + begin, kv_head, p->dv);
     return f;
@@ -203,6 +196,7 @@ static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const str
     struct prefetch f = {.n_rows = t->end - t->row};
     const int64_t kv_head = t->head / (p->n_q_heads / p->n_k_heads);
     if (f.n_rows > t->seq.uk) f.n_rows = t->seq.uk;
+    if (p->pages.on) f.n_rows = 0;
     prefetch_array(&f, &p->q, t->seq.b, t->seq.q_row + t->row, t->head, p->dqk);
     prefetch_array(&f, &p->out, t->seq.b, t->seq.q_row + t->row, t->head, p->dv);
     prefetch_array(&f, &p->k, t->seq.b, t->seq.k_row, kv_head, p->dqk);
@@ -225,6 +219,7 @@ static void forward_block(const struct forward_job *job, const struct task *task
     const struct ptl_hstu_problem *p = job->p;
     const struct ptl_kernels *k = job->kernels;
     const int64_t kv_head = head / (p->n_q_heads / p->n_k_heads);
+    const bool biased = ptl_hstu_has_bias(p);
     const size_t q_floats = job->q_bytes / sizeof(float), o_floats = job->o_bytes / sizeof(float);
 
     struct panel panels[MAX_BLOCK_PANELS];
@@ -236,17 +231,20 @@ static void forward_block(const struct forward_job *job, const struct task *task
         if (m->first < first && m->first < m->last) first = m->first;
         if (m->last > last) last = m->last;
         if (m->first < m->last)
-            load_panel(job, seq, head, &panels[i], scratch->q_panels + (size_t)i * q_floats);
+            ptl_hstu_load_panel(p, k, &p->q, seq, head, panels[i].row, panels[i].n_rows, p->dqk,
+                                scratch->q_panels + (size_t)i * q_floats, &scratch->stage);
     }
 
     if (first < last) first = first / k->key_tile * k->key_tile;
     for (int64_t tile = first; tile < last; tile += k->key_tile) {
-        const int64_t tile_end = tile + k->key_tile < seq->uk ? tile + k->key_tile : seq->uk;
+        const int64_t tile_end = tile + k->key_tile < last ? tile + k->key_tile : last;
         const int64_t next_end = tile_end + k->key_tile < last ? tile_end + k->key_tile : last;
         struct prefetch ahead = {0};
         if (tile_end < next_end) ahead = prefetch_tile(p, seq, kv_head, tile_end, next_end);
         else if (next) ahead = prefetch_task(p, next);
         ahead.n_parts = n_panels * (n_steps(tile_end - tile) + n_steps(p->dv));
+        const struct ptl_hstu_tile kv =
+            ptl_hstu_load_tile(p, k, seq, kv_head, tile, tile_end, &scratch->stage);
         int finite = -1; /* not known yet; asked only where the mask cuts the tile */
         for (int i = 0; i < n_panels; i++) {
             const int nv = panels[i].nv;
@@ -255,26 +253,30 @@ static void forward_block(const struct forward_job *job, const struct task *task
                                                                scratch->bits);
             if (kind == PTL_TILE_SKIP) continue;
             const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
-            const float *keys = ptl_rows_at(&p->k, seq->b, seq->k_row + j, kv_head);
-            const float *values = ptl_rows_at(&p->v, seq->b, seq->k_row + j, kv_head);
+            const float *keys = kv.k + (j - tile) * kv.k_stride;
+            const float *values = kv.v + (j - tile) * kv.v_stride;
             float *o_panel = scratch->o_panels + (size_t)i * o_floats;
             const int n_keys = (int)(j_end - j);
 
             for (int x = 0; x < n_keys; x += STEP) {
                 prefetch_part(&ahead);
-                k->tile_qk_f32(nv, scratch->q_panels + (size_t)i * q_floats, keys + x * p->k.row_stride,
-                               p->k.row_stride, n_keys - x < STEP ? n_keys - x : STEP, p->dqk,
+                k->tile_qk_f32(nv, scratch->q_panels + (size_t)i * q_floats, keys + x * kv.k_stride,
+                               kv.k_stride, n_keys - x < STEP ? n_keys - x : STEP, p->dqk,
                                scratch->s + x * k->panel);
             }
-            k->tile_silu_f32(nv, scratch->s, n_keys, p->alpha, bits);
-            if (bits && finite < 0) finite = v_is_finite(k, p, seq, kv_head, tile, tile_end);
+            if (biased)
+                ptl_hstu_add_bias(p, k, seq, head, panels[i].row, panels[i].n_rows, nv, j, j_end,
+                                  job->reversed, scratch->s, &scratch->stage);
+            k->tile_silu_f32(nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
+            if (bits && finite < 0)
+                finite = k->rows_finite_f32(kv.v, kv.v_stride, (int)(tile_end - tile), p->dv);
             if (bits && !finite)
-                k->tile_pv_masked_f32(nv, scratch->s, values, p->v.row_stride, n_keys, p->dv, o_panel,
+                k->tile_pv_masked_f32(nv, scratch->s, values, kv.v_stride, n_keys, p->dv, o_panel,
                                       panels[i].empty, bits);
             else
                 for (int x = 0; x < p->dv; x += STEP) {
                     prefetch_part(&ahead);
-                    k->tile_pv_f32(nv, scratch->s, values + x, p->v.row_stride, n_keys,
+                    k->tile_pv_f32(nv, scratch->s, values + x, kv.v_stride, n_keys,
                                    p->dv - x < STEP ? p->dv - x : STEP, o_panel + x * k->panel,
                                    panels[i].empty);
                 }
@@ -284,7 +286,7 @@ static void forward_block(const struct forward_job *job, const struct task *task
 
     for (int i = 0; i < n_panels; i++) {
         if (panels[i].empty) zero_rows(p, seq, head, panels[i].row, panels[i].row + panels[i].n_rows);
-        else store_panel(job, seq, head, &panels[i], scratch->o_panels + (size_t)i * o_floats);
+        else store_panel(job, task, &panels[i], scratch->o_panels + (size_t)i * o_floats, scratch);
     }
 }
 
@@ -352,9 +354,14 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     }
     if (job.schedule.n_tasks == 0) return PTL_OK;
 
-    struct ptl_block *blocks = ptl_arena_reserve(
-        &ctx->plan, (size_t)ptl_schedule_n_blocks(&job.schedule) * sizeof(struct ptl_block));
-    if (!blocks) return PTL_ERR_NOMEM;
+    const size_t block_bytes =
+        round_up((size_t)ptl_schedule_n_blocks(&job.schedule) * sizeof(struct ptl_block), 64);
+    const size_t table_bytes = (size_t)ptl_hstu_reversed_floats(p) * sizeof(float);
+    char *plan = ptl_arena_reserve(&ctx->plan, block_bytes + table_bytes);
+    if (!plan) return PTL_ERR_NOMEM;
+    struct ptl_block *blocks = (struct ptl_block *)plan;
+    ptl_hstu_reverse_tables(p, (float *)(plan + block_bytes));
+    job.reversed = (const float *)(plan + block_bytes);
     ptl_schedule_order(&job.schedule, blocks, n_threads);
     each_block(&job, true);
     const int n_workers = ptl_schedule_workers(&job.schedule, n_threads);

@@ -32,6 +32,14 @@ struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t 
     if (p->used_q.data) s.uq = ptl_index_at(&p->used_q, index);
     if (p->used_k.data) s.uk = ptl_index_at(&p->used_k, index);
     s.targets = ptl_index_at(&p->targets, index);
+    if (p->pages.on) {
+        const int64_t n_pages = ptl_index_at(&p->pages.offsets, index + 1) -
+                                ptl_index_at(&p->pages.offsets, index);
+        if (n_pages > 0)
+            s.cached = (n_pages - 1) * p->pages.page_size + ptl_index_at(&p->pages.last_lens, index);
+        s.uk = s.cached + s.targets;
+        s.k_row = s.q_row + s.uq - s.uk; /* the last of its own rows are the targets */
+    }
     s.first_target = s.uk - s.targets;
     s.contexts = min64(ptl_index_at(&p->contexts, index), s.first_target);
     return s;
@@ -78,10 +86,22 @@ static int64_t span_length(struct ptl_hstu_span s) {
 int64_t ptl_hstu_estimate_pairs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
                                 int64_t row, int64_t n) {
     if (n <= 0) return 0;
-    if (p->mask) return n * seq->uk;
+    if (p->mask || p->intervals.data) return n * seq->uk;
     int64_t first = span_length(ptl_hstu_row_span(p, seq, row));
     int64_t last = span_length(ptl_hstu_row_span(p, seq, row + n - 1));
     return n * (first + last + 1) / 2;
+}
+
+/* Pair g of row i, cut to the columns [begin, end). */
+static void interval_pair(const struct ptl_hstu_panel_mask *m, int i, int64_t g, int64_t begin,
+                          int64_t end, int64_t *a, int64_t *b) {
+    const int64_t at = i * m->intervals.row_stride + 2 * g;
+    const int64_t start = m->intervals.wide ? ((const int64_t *)m->intervals.data)[at]
+                                            : ((const int32_t *)m->intervals.data)[at];
+    const int64_t stop = m->intervals.wide ? ((const int64_t *)m->intervals.data)[at + 1]
+                                           : ((const int32_t *)m->intervals.data)[at + 1];
+    *a = max64(start, begin);
+    *b = min64(stop, end);
 }
 
 void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,
@@ -89,6 +109,7 @@ void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hs
     assert(n_rows >= 1 && n_rows <= PTL_MAX_PANEL);
     m->n_rows = n_rows;
     m->dense = NULL;
+    m->intervals.data = NULL;
     if (p->mask) {
         m->dense = p->mask + seq->index * p->mask_batch_stride + head * p->mask_head_stride +
                    row * p->mask_row_stride;
@@ -97,9 +118,26 @@ void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hs
         m->last = seq->uk;
         return;
     }
-    memset(m->bound, 0, sizeof m->bound);
     m->first = INT64_MAX;
     m->last = 0;
+    if (p->intervals.data) {
+        const int64_t bytes = p->intervals.wide ? 8 : 4;
+        m->intervals = p->intervals;
+        m->intervals.data = (const char *)p->intervals.data +
+                            bytes * (seq->b * p->intervals.batch_stride +
+                                     (seq->q_row + row) * p->intervals.row_stride);
+        for (int i = 0; i < n_rows; i++)
+            for (int64_t g = 0; g < m->intervals.n_pairs; g++) {
+                int64_t start, end;
+                interval_pair(m, i, g, 0, seq->uk, &start, &end);
+                if (start >= end) continue;
+                m->first = min64(m->first, start);
+                m->last = max64(m->last, end);
+            }
+        if (m->last == 0) m->first = 0;
+        return;
+    }
+    memset(m->bound, 0, sizeof m->bound);
     int n_with[2] = {0, 0};
     for (int i = 0; i < n_rows; i++) {
         m->row[i] = ptl_hstu_row_span(p, seq, row + i);
@@ -139,6 +177,48 @@ static void bits_from_spans(const struct ptl_hstu_panel_mask *m, int64_t begin, 
         }
     uint64_t run = 0;
     for (int64_t j = 0; j < end - begin; j++) bits[j] = run ^= bits[j];
+}
+
+/* The tile for interval pairs: narrowed, and full when every row has a pair that covers it. Pair by pair
+ * the toggles make runs as in bits_from_spans; a union is the OR of the pairs' runs. */
+static enum ptl_tile_kind tile_of_intervals(const struct ptl_hstu_panel_mask *m, int64_t *begin,
+                                            int64_t *end, uint64_t *bits) {
+    int64_t first = INT64_MAX, last = 0, a, b;
+    for (int i = 0; i < m->n_rows; i++)
+        for (int64_t g = 0; g < m->intervals.n_pairs; g++) {
+            interval_pair(m, i, g, *begin, *end, &a, &b);
+            if (a >= b) continue;
+            first = min64(first, a);
+            last = max64(last, b);
+        }
+    if (first >= last) return PTL_TILE_SKIP;
+    *begin = first;
+    *end = last;
+    int n_full = 0;
+    for (int i = 0; i < m->n_rows; i++)
+        for (int64_t g = 0; g < m->intervals.n_pairs; g++) {
+            interval_pair(m, i, g, first, last, &a, &b);
+            if (a > first || b < last) continue;
+            n_full++;
+            break;
+        }
+    if (n_full == m->n_rows) return PTL_TILE_FULL;
+
+    uint64_t toggles[PTL_MAX_KEY_TILE];
+    const int64_t n = last - first;
+    memset(bits, 0, (size_t)n * sizeof *bits);
+    for (int64_t g = 0; g < m->intervals.n_pairs; g++) {
+        memset(toggles, 0, (size_t)n * sizeof *toggles);
+        for (int i = 0; i < m->n_rows; i++) {
+            interval_pair(m, i, g, first, last, &a, &b);
+            if (a >= b) continue;
+            toggles[a - first] ^= (uint64_t)1 << i;
+            if (b < last) toggles[b - first] ^= (uint64_t)1 << i;
+        }
+        uint64_t run = 0;
+        for (int64_t j = 0; j < n; j++) bits[j] |= run ^= toggles[j];
+    }
+    return PTL_TILE_MIXED;
 }
 
 /* 0x01 in every byte of x that is not zero. */
@@ -184,6 +264,7 @@ enum ptl_tile_kind ptl_hstu_tile_mask(const struct ptl_hstu_panel_mask *m, int64
         }
         return any == 0 ? PTL_TILE_SKIP : every == all ? PTL_TILE_FULL : PTL_TILE_MIXED;
     }
+    if (m->intervals.data) return tile_of_intervals(m, begin, end, bits);
     int64_t a = INT64_MAX, b = 0;
     bool full = false;
     for (int k = 0; k < 2; k++) {

@@ -7,6 +7,7 @@
  *   v_max(a,b)      b where either is NaN    v_min likewise
  *   v_exp2_scale(p, t)  p * 2^n, where t = n + V_ROUND_MAGIC came from adding the magic number
  *   v_mask(bits)    lane i from bit i        v_keep(m, a)  a where m, else +0
+ *   v_from_bf16(p), v_to_bf16(p, x)  V_LANES halves at p, rounded to nearest even; f16 likewise
  *   v_transpose(r)  the V_LANES x V_LANES square in r[0..V_LANES-1], in place
  *
  * Tile shapes, tuned per level (docs/performance.md):

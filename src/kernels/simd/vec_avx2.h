@@ -62,3 +62,24 @@ V_INLINE void v_transpose(vf *r) {
         r[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
     }
 }
+
+V_INLINE vf v_from_bf16(const uint16_t *p) {
+    __m256i x = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
+}
+V_INLINE void v_to_bf16(uint16_t *p, vf x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i even = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)); /* a quiet NaN */
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    __m256i y = _mm256_srli_epi32(_mm256_blendv_epi8(even, nan, is_nan), 16);
+    y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(y));
+}
+V_INLINE vf v_from_f16(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+V_INLINE void v_to_f16(uint16_t *p, vf x) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}

@@ -61,3 +61,22 @@ V_INLINE void v_transpose(vf *r) {
         r[12 + c] = _mm512_shuffle_f32x4(odd0, odd1, 0xdd);
     }
 }
+
+V_INLINE vf v_from_bf16(const uint16_t *p) {
+    __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16));
+}
+V_INLINE void v_to_bf16(uint16_t *p, vf x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)); /* a quiet NaN */
+    __m512i y = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), even, nan);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(y, 16)));
+}
+V_INLINE vf v_from_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+V_INLINE void v_to_f16(uint16_t *p, vf x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}

@@ -57,3 +57,20 @@ V_INLINE void v_transpose(vf *r) {
     r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
     r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
 }
+
+V_INLINE vf v_from_bf16(const uint16_t *p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+}
+V_INLINE void v_to_bf16(uint16_t *p, vf x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    uint32x4_t even = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    uint32x4_t nan = vorrq_u32(bits, vdupq_n_u32(0x400000)); /* a quiet NaN */
+    vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), even, nan), 16));
+}
+V_INLINE vf v_from_f16(const uint16_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+V_INLINE void v_to_f16(uint16_t *p, vf x) {
+    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
+}

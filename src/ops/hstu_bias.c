@@ -1,0 +1,126 @@
+/* The bias of a score tile: from a dense array, from a position table, from a time table. All but the
+ * position table are gathered row by row and then transposed as a panel is. */
+#include "hstu_tile.h"
+
+int64_t ptl_hstu_reversed_floats(const struct ptl_hstu_problem *p) {
+    if (!p->tables.pos) return 0;
+    const int64_t n_tables = p->tables.pos_head_stride ? p->n_q_heads : 1;
+    return n_tables * (2 * p->tables.n - 1 + PTL_MAX_PANEL);
+}
+
+/* Lane i of a panel at position p takes table entry N-1 + j - p - i: in a reversed table that is
+ * ascending in i, one load a vector. Lanes without a row read the padding. */
+void ptl_hstu_reverse_tables(const struct ptl_hstu_problem *p, float *reversed) {
+    if (!p->tables.pos) return;
+    const int64_t n_tables = p->tables.pos_head_stride ? p->n_q_heads : 1, n = 2 * p->tables.n - 1;
+    for (int64_t h = 0; h < n_tables; h++, reversed += n + PTL_MAX_PANEL) {
+        const float *table = p->tables.pos + h * p->tables.pos_head_stride;
+        for (int64_t x = 0; x < n; x++) reversed[x] = table[n - 1 - x];
+        for (int64_t x = n; x < n + PTL_MAX_PANEL; x++) reversed[x] = 0.0f;
+    }
+}
+
+static const int64_t *stamps_of(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq) {
+    const struct ptl_hstu_tables *t = &p->tables;
+    return t->stamps_by_row ? t->stamps + seq->k_row : t->stamps + seq->index * t->stamps_batch_stride;
+}
+
+/* |a - b| as an unsigned number: exact for all int64. */
+static uint64_t distance(int64_t a, int64_t b) {
+    return a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a;
+}
+
+static bool reaches(const struct ptl_hstu_tables *t, int64_t bucket, uint64_t dt) {
+    const int64_t threshold = t->thresholds[bucket - 1];
+    return threshold <= 0 || (uint64_t)threshold <= dt;
+}
+
+/* Number of thresholds <= dt, by bisection. */
+static int64_t bucket_of(const struct ptl_hstu_tables *t, uint64_t dt) {
+    int64_t low = 0, high = t->n_thresholds;
+    while (low < high) {
+        const int64_t mid = low + (high - low + 1) / 2;
+        if (reaches(t, mid, dt)) low = mid;
+        else high = mid - 1;
+    }
+    return low;
+}
+
+static bool in_bucket(const struct ptl_hstu_tables *t, int64_t bucket, uint64_t dt) {
+    return (bucket == 0 || reaches(t, bucket, dt)) &&
+           (bucket == t->n_thresholds || !reaches(t, bucket + 1, dt));
+}
+
+/* Where columns run in ascending time and the query's time is not inside, equal buckets at both ends of a
+ * stretch mean equal buckets in between. */
+enum { STRETCH = 16 };
+
+void ptl_hstu_time_buckets(const struct ptl_hstu_tables *t, const int64_t *stamps, int64_t query,
+                           int64_t begin, int64_t end, int32_t *bucket) {
+    int64_t b = bucket_of(t, distance(query, stamps[begin]));
+    bool ascending = true;
+    for (int64_t j = begin + 1; j < end; j++) ascending = ascending && stamps[j - 1] <= stamps[j];
+    const bool smooth = ascending && (query >= stamps[end - 1] || query <= stamps[begin]);
+    for (int64_t j = begin; j < end;) {
+        if (!in_bucket(t, b, distance(query, stamps[j]))) b = bucket_of(t, distance(query, stamps[j]));
+        const int64_t stop = j + STRETCH;
+        if (smooth && stop <= end && in_bucket(t, b, distance(query, stamps[stop - 1]))) {
+            for (int x = 0; x < STRETCH; x++) bucket[j - begin + x] = (int32_t)b;
+            j = stop;
+        } else {
+            bucket[j++ - begin] = (int32_t)b;
+        }
+    }
+}
+
+static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
+                      int64_t row, int n_rows, int64_t begin, int64_t end, float *rows) {
+    const struct ptl_hstu_tables *t = &p->tables;
+    const float *table = t->time + head * t->time_head_stride;
+    const int64_t *stamps = stamps_of(p, seq);
+    int32_t bucket[PTL_MAX_KEY_TILE];
+    for (int i = 0; i < n_rows; i++, rows += end - begin) {
+        int64_t pos = row + i + seq->uk - seq->uq;
+        if (t->query_next && pos + 1 < seq->uk) pos++;
+        ptl_hstu_time_buckets(t, stamps, stamps[pos], begin, end, bucket);
+        for (int64_t j = 0; j < end - begin; j++) rows[j] = table[bucket[j]];
+    }
+}
+
+void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
+                       int64_t begin, int64_t end, const float *reversed, float *s,
+                       const struct ptl_hstu_stage *stage) {
+    const float *rows[PTL_MAX_PANEL];
+    const int n = (int)(end - begin);
+    float alpha = p->alpha; /* once, with the first of the biases */
+    if (p->bias.data) {
+        const int64_t first = p->bias.by_key ? row + seq->uk - seq->uq : row;
+        const int64_t bytes = p->bias.dtype == PTL_F32 ? 4 : 2;
+        for (int i = 0; i < n_rows; i++) {
+            const void *x = p->bias.data + bytes * (seq->index * p->bias.batch_stride +
+                                                    head * p->bias.head_stride +
+                                                    (first + i) * p->bias.row_stride + begin);
+            float *y = stage->bias_row + (int64_t)i * n;
+            rows[i] = p->bias.dtype == PTL_F32 ? x : y;
+            if (p->bias.dtype == PTL_BF16) k->rows_from_bf16(x, 0, 1, n, y, 0);
+            if (p->bias.dtype == PTL_F16) k->rows_from_f16(x, 0, 1, n, y, 0);
+        }
+        k->panel_load_f32(rows, n_rows, n, stage->bias);
+        k->tile_bias_f32(nv, s, n, alpha, p->beta, stage->bias, k->panel);
+        alpha = 1.0f;
+    }
+    if (p->tables.pos) {
+        const int64_t n_entries = 2 * p->tables.n - 1;
+        if (p->tables.pos_head_stride) reversed += head * (n_entries + PTL_MAX_PANEL);
+        const int64_t pos = row + seq->uk - seq->uq;
+        k->tile_bias_f32(nv, s, n, alpha, p->beta, reversed + p->tables.n - 1 + pos - begin, -1);
+        alpha = 1.0f;
+    }
+    if (p->tables.time) {
+        time_rows(p, seq, head, row, n_rows, begin, end, stage->bias_row);
+        for (int i = 0; i < n_rows; i++) rows[i] = stage->bias_row + (int64_t)i * n;
+        k->panel_load_f32(rows, n_rows, n, stage->bias);
+        k->tile_bias_f32(nv, s, n, alpha, p->beta, stage->bias, k->panel);
+    }
+}

@@ -1,0 +1,123 @@
+/* Rows to tiles and panels. Conversions and transposes are kernels; this finds the rows. */
+#include "hstu_tile.h"
+
+#include <string.h>
+
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+static bool is_half(const struct ptl_hstu_problem *p) {
+    return p->dtype != PTL_F32;
+}
+
+size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
+    const struct ptl_hstu_stage s = ptl_hstu_stage_at(p, k, NULL);
+    return (size_t)((char *)s.bias - (char *)NULL) +
+           (ptl_hstu_has_bias(p) ? (size_t)k->key_tile * (size_t)k->panel * sizeof(float) : 0);
+}
+
+struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                        char *at) {
+    const size_t tile = (size_t)k->key_tile * sizeof(float), panel = (size_t)k->panel * sizeof(float);
+    const bool staged = is_half(p) || p->pages.on, bias = ptl_hstu_has_bias(p);
+    struct ptl_hstu_stage s;
+    s.k = (float *)at;
+    at += staged ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
+    s.v = (float *)at;
+    at += staged ? tile * (size_t)ptl_staged_stride(p->dv) : 0;
+    s.row = (float *)at;
+    at += is_half(p) ? panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv) : 0;
+    s.bias_row = (float *)at;
+    at += bias ? round_up(panel * (size_t)k->key_tile, 64) : 0;
+    s.bias = (float *)at;
+    return s;
+}
+
+static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int64_t x_stride,
+                  int n_rows, int n, float *y, int64_t y_stride) {
+    switch (dtype) {
+    case PTL_BF16: k->rows_from_bf16(x, x_stride, n_rows, n, y, y_stride); break;
+    case PTL_F16: k->rows_from_f16(x, x_stride, n_rows, n, y, y_stride); break;
+    default:
+        for (int r = 0; r < n_rows; r++)
+            memcpy(y + r * y_stride, (const float *)x + r * x_stride, (size_t)n * sizeof(float));
+    }
+}
+
+/* The longest run of keys from column j on, at most to end, that lie at one stride. */
+static const void *key_run(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                           const struct ptl_rows *own, const struct ptl_rows *pages, int64_t kv_head,
+                           int64_t j, int64_t end, int64_t *n, int64_t *stride) {
+    if (j >= seq->cached) {
+        *n = end - j;
+        *stride = own->row_stride;
+        return ptl_rows_at(own, seq->b, seq->k_row + j, kv_head);
+    }
+    const int64_t slot = j % p->pages.page_size;
+    const int64_t at = ptl_index_at(&p->pages.offsets, seq->index) + j / p->pages.page_size;
+    *n = p->pages.page_size - slot;
+    if (*n > seq->cached - j) *n = seq->cached - j;
+    if (*n > end - j) *n = end - j;
+    *stride = pages->row_stride;
+    return ptl_rows_at(pages, ptl_index_at(&p->pages.ids, at), slot, kv_head);
+}
+
+static const float *load_side(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                              const struct ptl_hstu_seq *seq, const struct ptl_rows *own,
+                              const struct ptl_rows *pages, int64_t kv_head, int64_t begin, int64_t end,
+                              int dim, float *staged, int64_t *stride) {
+    int64_t n;
+    const void *run = key_run(p, seq, own, pages, kv_head, begin, end, &n, stride);
+    if (!is_half(p) && n == end - begin) return run;
+    const int64_t to_stride = ptl_staged_stride(dim);
+    for (int64_t j = begin; j < end; j += n) {
+        run = key_run(p, seq, own, pages, kv_head, j, end, &n, stride);
+        widen(k, p->dtype, run, *stride, (int)n, dim, staged + (j - begin) * to_stride, to_stride);
+    }
+    *stride = to_stride;
+    return staged;
+}
+
+struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                        const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                        int64_t end, const struct ptl_hstu_stage *stage) {
+    struct ptl_hstu_tile t;
+    t.k = load_side(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k, &t.k_stride);
+    t.v = load_side(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, &t.v_stride);
+    return t;
+}
+
+void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                         const struct ptl_rows *from, const struct ptl_hstu_seq *seq, int64_t head,
+                         int64_t row, int n_rows, int dim, float *panel,
+                         const struct ptl_hstu_stage *stage) {
+    const float *rows[PTL_MAX_PANEL];
+    const int64_t stride = ptl_staged_stride(dim);
+    for (int i = 0; i < n_rows; i++) {
+        const void *x = ptl_rows_at(from, seq->b, seq->q_row + row + i, head);
+        rows[i] = x;
+        if (!is_half(p)) continue;
+        widen(k, p->dtype, x, 0, 1, dim, stage->row + i * stride, stride);
+        rows[i] = stage->row + i * stride;
+    }
+    k->panel_load_f32(rows, n_rows, dim, panel);
+}
+
+void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                          const struct ptl_rows *to, const struct ptl_hstu_seq *seq, int64_t head,
+                          int64_t row, int n_rows, int dim, const float *panel, const float *scale,
+                          const struct ptl_hstu_stage *stage) {
+    float *rows[PTL_MAX_PANEL] = {0};
+    const int64_t stride = ptl_staged_stride(dim);
+    for (int i = 0; i < n_rows; i++)
+        rows[i] = is_half(p) ? stage->row + i * stride
+                             : ptl_rows_at(to, seq->b, seq->q_row + row + i, head);
+    k->panel_store_f32(panel, n_rows, dim, scale, rows);
+    if (!is_half(p)) return;
+    for (int i = 0; i < n_rows; i++) {
+        uint16_t *y = ptl_rows_at(to, seq->b, seq->q_row + row + i, head);
+        if (p->dtype == PTL_BF16) k->rows_to_bf16(rows[i], 0, 1, dim, y, 0);
+        else k->rows_to_f16(rows[i], 0, 1, dim, y, 0);
+    }
+}

@@ -1,0 +1,64 @@
+/* How the rows of q, k, v and out get to the kernels and back: in place where they are floats at one
+ * stride, else widened or gathered in scratch memory, a tile or a panel at a time. */
+#ifndef PTL_HSTU_TILE_H
+#define PTL_HSTU_TILE_H
+
+#include "hstu.h"
+
+/* Floats between the rows of a staged tile of row length n: off the powers of two, so that rows do not
+ * fall into one cache set. */
+static inline int64_t ptl_staged_stride(int n) {
+    return (n + 15) / 16 * 16 + 16;
+}
+
+/* Keys and values of columns [begin, end) of one sequence and key head; row 0 is column begin. */
+struct ptl_hstu_tile {
+    const float *k, *v;
+    int64_t k_stride, v_stride;
+};
+
+/* Scratch of one worker. Each is there for what the problem needs, else unused. */
+struct ptl_hstu_stage {
+    float *k, *v;    /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */
+    float *row;      /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
+    float *bias_row; /* panel rows of key_tile floats: bias row by row */
+    float *bias;     /* key_tile lines: bias as the score tile lies */
+};
+
+/* Bytes of the stage, and its pointers into memory at `at` (64-byte aligned). */
+size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k);
+struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                        char *at);
+
+struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                        const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                        int64_t end, const struct ptl_hstu_stage *stage);
+
+/* Rows [row, row + n_rows) of an array with query rows, as a panel, and back times scale[i]. */
+void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                         const struct ptl_rows *from, const struct ptl_hstu_seq *seq, int64_t head,
+                         int64_t row, int n_rows, int dim, float *panel,
+                         const struct ptl_hstu_stage *stage);
+void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                          const struct ptl_rows *to, const struct ptl_hstu_seq *seq, int64_t head,
+                          int64_t row, int n_rows, int dim, const float *panel, const float *scale,
+                          const struct ptl_hstu_stage *stage);
+
+/* ---- Bias: hstu_bias.c ---------------------------------------------------------------------------- */
+
+static inline bool ptl_hstu_has_bias(const struct ptl_hstu_problem *p) {
+    return p->bias.data || p->tables.pos || p->tables.time;
+}
+
+/* Floats of the position tables as the kernels read them, reversed and padded, for all heads. */
+int64_t ptl_hstu_reversed_floats(const struct ptl_hstu_problem *p);
+void ptl_hstu_reverse_tables(const struct ptl_hstu_problem *p, float *reversed);
+
+/* Turns products into scores: s = alpha * s + beta * bias, for rows [row, row + n_rows) against columns
+ * [begin, end). reversed is what ptl_hstu_reverse_tables wrote. */
+void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
+                       int64_t begin, int64_t end, const float *reversed, float *s,
+                       const struct ptl_hstu_stage *stage);
+
+#endif
