@@ -129,6 +129,39 @@ PTL_API void ptl_hstu_params_init(struct ptl_hstu_params *params);
 PTL_API enum ptl_status ptl_hstu_forward(struct ptl_context *ctx,
                                          const struct ptl_hstu_params *params);
 
+/* Gradients of ptl_hstu_forward. Fill with ptl_hstu_grads_init, then set the tensors. */
+struct ptl_hstu_grads {
+    size_t struct_size; /* set by ptl_hstu_grads_init */
+
+    struct ptl_tensor dout;       /* in: gradient of out, its shape and type; strides of 0 are fine */
+    struct ptl_tensor dq, dk, dv; /* out: shapes and type of q, k, v; padding rows become 0 */
+
+    /* Optional outputs, absent by default. dbias: shape and type of attn_bias, all of it written, summed
+     * over the axes that attn_bias broadcasts. dpos_table, dtime_table: f32, shapes of the tables. ds, f32:
+     * gradient of a per-row scale, [Tq] (dense [B, Sq]), whichever form of the scale was given. */
+    struct ptl_tensor dbias, dpos_table, dtime_table, ds;
+};
+
+PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
+
+/* HSTU attention, backward. params as for forward (params->out is not used); with f = silu(S):
+ *
+ *     dP_ij = s_i dO_i . v_j        dS_ij = dP_ij silu'(S_ij)        for valid (i, j)
+ *     dq_i = alpha sum_j dS_ij k_j      dk_j = alpha sum_i dS_ij q_i      dv_j = sum_i s_i f_ij dO_i
+ *     dbias_ij = bias_scale dS_ij       ds_i = sum over heads and j of f_ij dO_i . v_j
+ *
+ * dk and dv are summed over the query heads of a group. Everything is computed anew from the inputs.
+ * Outputs may be strided (slices of one buffer) but may not overlap inputs or each other. Paged keys have
+ * no backward.
+ *
+ * Memory beyond the arguments: O(threads), O(Tq) bookkeeping; for f16 and bf16 also dq in fp32.
+ * Result: deterministic, the same bits for any number of threads. Error against double: at most 1e-5 of
+ * the largest entry of each gradient for f32. A zero dout gives exact zeros.
+ *
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, ALIAS, OVERFLOW, NOMEM. */
+PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx, const struct ptl_hstu_params *params,
+                                          const struct ptl_hstu_grads *grads);
+
 #ifdef __cplusplus
 }
 #endif

@@ -20,9 +20,11 @@ enum { MAX_HEAD_DIM = 1024 };
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
-static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const struct ptl_tensor *out) {
+/* out, or dout in the backward pass: the array with the rows of q and the head size of v. */
+static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const char *out_name,
+                                 const struct ptl_tensor *out) {
     const struct ptl_tensor *t[4] = {&a->q, &a->k, &a->v, out};
-    static const char *const names[4] = {"q", "k", "v", "out"};
+    const char *names[4] = {"q", "k", "v", out_name};
     for (int i = 0; i < 4; i++) TRY(ptl_check_required(names[i], t[i]));
     for (int i = 0; i < 4; i++) {
         TRY(ptl_check_layout(names[i], t[i], 3, 4));
@@ -55,9 +57,9 @@ static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const struct p
     if (a->v.shape[dim] < 1 || a->v.shape[dim] > MAX_HEAD_DIM)
         return ptl_fail(PTL_ERR_SHAPE, "v: head size %" PRId64 ", expected 1 to %d", a->v.shape[dim],
                         MAX_HEAD_DIM);
-    TRY(ptl_check_extent("out", out, row, a->q.shape[row], "rows of q"));
-    TRY(ptl_check_extent("out", out, head, hq, "heads of q"));
-    return ptl_check_extent("out", out, dim, a->v.shape[dim], "head size of v");
+    TRY(ptl_check_extent(out_name, out, row, a->q.shape[row], "rows of q"));
+    TRY(ptl_check_extent(out_name, out, head, hq, "heads of q"));
+    return ptl_check_extent(out_name, out, dim, a->v.shape[dim], "head size of v");
 }
 
 static struct ptl_rows rows_of(const struct ptl_tensor *t) {
@@ -506,12 +508,14 @@ static enum ptl_status check_scale(const struct ptl_hstu_params *a, struct ptl_h
     return PTL_OK;
 }
 
+struct named {
+    const char *name;
+    const struct ptl_tensor *t;
+};
+
 static enum ptl_status check_aliases(const struct ptl_hstu_params *a, const char *name,
                                      const struct ptl_tensor *out) {
-    const struct {
-        const char *name;
-        const struct ptl_tensor *t;
-    } inputs[] = {
+    const struct named inputs[] = {
         {"q", &a->q}, {"k", &a->k}, {"v", &a->v}, {"mask", &a->mask}, {"attn_scale", &a->attn_scale},
         {"seq_offsets_q", &a->seq_offsets_q}, {"seq_offsets_k", &a->seq_offsets_k},
         {"seqused_q", &a->seqused_q}, {"seqused_k", &a->seqused_k},
@@ -528,25 +532,22 @@ static enum ptl_status check_aliases(const struct ptl_hstu_params *a, const char
     return PTL_OK;
 }
 
-enum ptl_status ptl_hstu_check(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
+/* All but the outputs. */
+static enum ptl_status check_inputs(const struct ptl_hstu_params *a, const char *out_name,
+                                    const struct ptl_tensor *out, struct ptl_hstu_problem *p) {
     enum ptl_dtype index_type = 0;
     int64_t longest_q, longest_k, max_q, max_k;
-    if (!a) return ptl_fail(PTL_ERR_NULL, "params: NULL, expected arguments");
-    if (a->struct_size != sizeof *a)
-        return ptl_fail(PTL_ERR_PARAM, "params.struct_size: %zu, expected %zu; use ptl_hstu_params_init",
-                        a->struct_size, sizeof *a);
     memset(p, 0, sizeof *p);
-    TRY(check_qkv(a, &a->out));
+    TRY(check_qkv(a, out_name, out));
+    p->dtype = a->q.dtype;
     p->q = rows_of(&a->q);
     p->k = rows_of(&a->k);
     p->v = rows_of(&a->v);
-    p->out = rows_of(&a->out);
     const int head = a->q.ndim - 2;
     p->n_q_heads = a->q.shape[head];
     p->n_k_heads = a->k.shape[head];
     p->dqk = (int)a->q.shape[head + 1];
     p->dv = (int)a->v.shape[head + 1];
-    p->dtype = a->q.dtype;
     TRY(check_sequences(a, p, &index_type));
     TRY(check_rule(a, p, &index_type));
     TRY(check_pages(a, p, &index_type));
@@ -556,6 +557,106 @@ enum ptl_status ptl_hstu_check(const struct ptl_hstu_params *a, struct ptl_hstu_
     TRY(check_dense_mask(a, p, max_q, max_k));
     TRY(check_intervals(a, p));
     TRY(check_bias(a, p, longest_q > longest_k ? longest_q : longest_k, max_q, max_k));
-    TRY(check_scale(a, p));
+    return check_scale(a, p);
+}
+
+static enum ptl_status check_params(const struct ptl_hstu_params *a) {
+    if (!a) return ptl_fail(PTL_ERR_NULL, "params: NULL, expected arguments");
+    if (a->struct_size != sizeof *a)
+        return ptl_fail(PTL_ERR_PARAM, "params.struct_size: %zu, expected %zu; use ptl_hstu_params_init",
+                        a->struct_size, sizeof *a);
+    return PTL_OK;
+}
+
+enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
+    TRY(check_params(a));
+    TRY(check_inputs(a, "out", &a->out, p));
+    p->out = rows_of(&a->out);
     return check_aliases(a, "out", &a->out);
+}
+
+/* ---- Backward --------------------------------------------------------------------------------------- */
+
+/* A gradient has the shape and type of what it is the gradient of. */
+static enum ptl_status check_like(const char *name, const struct ptl_tensor *t, const char *of_name,
+                                  const struct ptl_tensor *of) {
+    TRY(ptl_check_layout(name, t, of->ndim, of->ndim));
+    if (t->dtype != of->dtype)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected %s (type of %s)", name,
+                        ptl_dtype_name(t->dtype), ptl_dtype_name(of->dtype), of_name);
+    for (int i = 0; i < of->ndim; i++) TRY(ptl_check_extent(name, t, i, of->shape[i], of_name));
+    return PTL_OK;
+}
+
+static enum ptl_status check_optional(const char *name, const struct ptl_tensor *t, const char *of_name,
+                                      const struct ptl_tensor *of) {
+    if (!ptl_given(t)) return PTL_OK;
+    if (!ptl_given(of))
+        return ptl_fail(PTL_ERR_PARAM, "%s: asked for without %s", name, of_name);
+    return check_like(name, t, of_name, of);
+}
+
+static enum ptl_status check_ds(const struct ptl_tensor *t, struct ptl_hstu_problem *p,
+                                struct ptl_hstu_gradients *g) {
+    if (!ptl_given(t)) return PTL_OK;
+    const int n_axes = p->dense ? 2 : 1;
+    TRY(ptl_check_layout("ds", t, n_axes, n_axes));
+    if (t->dtype != PTL_F32)
+        return ptl_fail(PTL_ERR_DTYPE, "ds: %s, expected f32", ptl_dtype_name(t->dtype));
+    if (p->dense) TRY(ptl_check_extent("ds", t, 0, p->n_seqs, "B of q"));
+    TRY(ptl_check_extent("ds", t, n_axes - 1, p->q_rows, "rows of q"));
+    g->ds = (struct ptl_rows){t->data, sizeof(float), p->dense ? t->stride[0] : 0, 1, 0};
+    return PTL_OK;
+}
+
+enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const struct ptl_hstu_grads *d,
+                                        struct ptl_hstu_problem *p, struct ptl_hstu_gradients *g) {
+    TRY(check_params(a));
+    if (!d) return ptl_fail(PTL_ERR_NULL, "grads: NULL, expected gradients");
+    if (d->struct_size != sizeof *d)
+        return ptl_fail(PTL_ERR_PARAM, "grads.struct_size: %zu, expected %zu; use ptl_hstu_grads_init",
+                        d->struct_size, sizeof *d);
+    if (ptl_given(&a->k_pages))
+        return ptl_fail(PTL_ERR_PARAM, "k_pages: given, but paged keys have no backward");
+    memset(g, 0, sizeof *g);
+    TRY(check_inputs(a, "dout", &d->dout, p));
+    TRY(ptl_check_required("dq", &d->dq));
+    TRY(ptl_check_required("dk", &d->dk));
+    TRY(ptl_check_required("dv", &d->dv));
+    TRY(check_like("dq", &d->dq, "q", &a->q));
+    TRY(check_like("dk", &d->dk, "k", &a->k));
+    TRY(check_like("dv", &d->dv, "v", &a->v));
+    TRY(check_optional("dbias", &d->dbias, "attn_bias", &a->attn_bias));
+    TRY(check_optional("dpos_table", &d->dpos_table, "pos_table", &a->pos_table));
+    TRY(check_optional("dtime_table", &d->dtime_table, "time_table", &a->time_table));
+    TRY(check_ds(&d->ds, p, g));
+
+    const struct named outputs[] = {{"dq", &d->dq}, {"dk", &d->dk}, {"dv", &d->dv},
+                                    {"dbias", &d->dbias}, {"dpos_table", &d->dpos_table},
+                                    {"dtime_table", &d->dtime_table}, {"ds", &d->ds}};
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        if (!ptl_given(outputs[i].t)) continue;
+        TRY(check_aliases(a, outputs[i].name, outputs[i].t));
+        TRY(ptl_check_no_overlap(outputs[i].name, outputs[i].t, "dout", &d->dout));
+        for (size_t j = 0; j < i; j++)
+            TRY(ptl_check_no_overlap(outputs[i].name, outputs[i].t, outputs[j].name, outputs[j].t));
+    }
+
+    g->dout = rows_of(&d->dout);
+    g->dq = rows_of(&d->dq);
+    g->dk = rows_of(&d->dk);
+    g->dv = rows_of(&d->dv);
+    if (ptl_given(&d->dbias)) {
+        const struct ptl_tensor *t = &d->dbias;
+        g->dbias = (struct ptl_hstu_bias){t->data, t->dtype, t->shape[0] == 1 ? 0 : t->stride[0],
+                                          t->shape[1] == 1 ? 0 : t->stride[1], t->stride[2],
+                                          p->bias.by_key};
+        memcpy(g->dbias_shape, t->shape, sizeof t->shape);
+        memcpy(g->dbias_stride, t->stride, sizeof t->stride);
+    }
+    g->dpos = d->dpos_table.data;
+    g->dpos_head_stride = d->dpos_table.ndim == 2 ? d->dpos_table.stride[0] : 0;
+    g->dtime = d->dtime_table.data;
+    g->dtime_head_stride = d->dtime_table.ndim == 2 ? d->dtime_table.stride[0] : 0;
+    return PTL_OK;
 }

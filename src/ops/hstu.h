@@ -152,7 +152,19 @@ enum ptl_tile_kind { PTL_TILE_SKIP, PTL_TILE_FULL, PTL_TILE_MIXED };
 enum ptl_tile_kind ptl_hstu_tile_mask(const struct ptl_hstu_panel_mask *m, int64_t *begin,
                                       int64_t *end, uint64_t *bits);
 
-/* The operator. PTL_OK or PTL_ERR_NOMEM. */
+/* What backward reads and writes besides the problem's arrays. */
+struct ptl_hstu_gradients {
+    struct ptl_rows dout, dq, dk, dv;
+    struct ptl_hstu_bias dbias; /* strides as in the problem's bias: 0 where it broadcasts */
+    int64_t dbias_shape[4], dbias_stride[4]; /* of the whole tensor */
+    float *dpos, *dtime;                     /* NULL: not wanted */
+    int64_t dpos_head_stride, dtime_head_stride;
+    struct ptl_rows ds; /* data NULL: not wanted */
+};
+
+/* The operators. PTL_OK or PTL_ERR_NOMEM. */
 enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_hstu_problem *p);
+enum ptl_status ptl_hstu_run_backward(struct ptl_context *ctx, const struct ptl_hstu_problem *p,
+                                      const struct ptl_hstu_gradients *g);
 
 #endif

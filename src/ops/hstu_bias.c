@@ -55,7 +55,7 @@ static bool in_bucket(const struct ptl_hstu_tables *t, int64_t bucket, uint64_t 
  * stretch mean equal buckets in between. */
 enum { STRETCH = 16 };
 
-void ptl_hstu_time_buckets(const struct ptl_hstu_tables *t, const int64_t *stamps, int64_t query,
+static void time_buckets(const struct ptl_hstu_tables *t, const int64_t *stamps, int64_t query,
                            int64_t begin, int64_t end, int32_t *bucket) {
     int64_t b = bucket_of(t, distance(query, stamps[begin]));
     bool ascending = true;
@@ -73,16 +73,20 @@ void ptl_hstu_time_buckets(const struct ptl_hstu_tables *t, const int64_t *stamp
     }
 }
 
+void ptl_hstu_row_buckets(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
+                          int64_t begin, int64_t end, int32_t *bucket) {
+    const int64_t *stamps = stamps_of(p, seq);
+    int64_t pos = row + seq->uk - seq->uq;
+    if (p->tables.query_next && pos + 1 < seq->uk) pos++;
+    time_buckets(&p->tables, stamps, stamps[pos], begin, end, bucket);
+}
+
 static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
                       int64_t row, int n_rows, int64_t begin, int64_t end, float *rows) {
-    const struct ptl_hstu_tables *t = &p->tables;
-    const float *table = t->time + head * t->time_head_stride;
-    const int64_t *stamps = stamps_of(p, seq);
+    const float *table = p->tables.time + head * p->tables.time_head_stride;
     int32_t bucket[PTL_MAX_KEY_TILE];
     for (int i = 0; i < n_rows; i++, rows += end - begin) {
-        int64_t pos = row + i + seq->uk - seq->uq;
-        if (t->query_next && pos + 1 < seq->uk) pos++;
-        ptl_hstu_time_buckets(t, stamps, stamps[pos], begin, end, bucket);
+        ptl_hstu_row_buckets(p, seq, row + i, begin, end, bucket);
         for (int64_t j = 0; j < end - begin; j++) rows[j] = table[bucket[j]];
     }
 }

@@ -11,27 +11,34 @@ static bool is_half(const struct ptl_hstu_problem *p) {
     return p->dtype != PTL_F32;
 }
 
+/* Offsets in floats of the parts of a stage, and the size of all. */
+struct parts {
+    size_t v, row, bias_row, bias, end;
+};
+
+static struct parts parts_of(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
+    const size_t tile = (size_t)k->key_tile, panel = (size_t)k->panel;
+    const bool staged = is_half(p) || p->pages.on, biased = ptl_hstu_has_bias(p);
+    struct parts x;
+    x.v = staged ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
+    x.row = x.v + (staged ? tile * (size_t)ptl_staged_stride(p->dv) : 0);
+    x.bias_row = x.row;
+    if (is_half(p)) x.bias_row += panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv);
+    x.bias = x.bias_row + (biased ? round_up(panel * tile, 16) : 0);
+    x.end = x.bias + (biased ? panel * tile : 0);
+    return x;
+}
+
 size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
-    const struct ptl_hstu_stage s = ptl_hstu_stage_at(p, k, NULL);
-    return (size_t)((char *)s.bias - (char *)NULL) +
-           (ptl_hstu_has_bias(p) ? (size_t)k->key_tile * (size_t)k->panel * sizeof(float) : 0);
+    return round_up(parts_of(p, k).end * sizeof(float), 64);
 }
 
 struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        char *at) {
-    const size_t tile = (size_t)k->key_tile * sizeof(float), panel = (size_t)k->panel * sizeof(float);
-    const bool staged = is_half(p) || p->pages.on, bias = ptl_hstu_has_bias(p);
-    struct ptl_hstu_stage s;
-    s.k = (float *)at;
-    at += staged ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
-    s.v = (float *)at;
-    at += staged ? tile * (size_t)ptl_staged_stride(p->dv) : 0;
-    s.row = (float *)at;
-    at += is_half(p) ? panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv) : 0;
-    s.bias_row = (float *)at;
-    at += bias ? round_up(panel * (size_t)k->key_tile, 64) : 0;
-    s.bias = (float *)at;
-    return s;
+                                        void *memory) {
+    const struct parts x = parts_of(p, k);
+    float *at = memory;
+    if (!at) return (struct ptl_hstu_stage){0};
+    return (struct ptl_hstu_stage){at, at + x.v, at + x.row, at + x.bias_row, at + x.bias};
 }
 
 static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int64_t x_stride,

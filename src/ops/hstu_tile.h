@@ -25,10 +25,10 @@ struct ptl_hstu_stage {
     float *bias;     /* key_tile lines: bias as the score tile lies */
 };
 
-/* Bytes of the stage, and its pointers into memory at `at` (64-byte aligned). */
+/* Bytes of the stage, and its pointers into 64-byte aligned memory (or NULLs). */
 size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k);
 struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        char *at);
+                                        void *memory);
 
 struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                         const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
@@ -60,5 +60,9 @@ void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernel
                        const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
                        int64_t begin, int64_t end, const float *reversed, float *s,
                        const struct ptl_hstu_stage *stage);
+
+/* The time buckets of a query row against columns [begin, end). */
+void ptl_hstu_row_buckets(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
+                          int64_t begin, int64_t end, int32_t *bucket);
 
 #endif
