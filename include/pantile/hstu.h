@@ -162,6 +162,30 @@ PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
 PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx, const struct ptl_hstu_params *params,
                                           const struct ptl_hstu_grads *grads);
 
+/* Arguments of ptl_hstu_kv_append. Fill with ptl_hstu_kv_append_params_init, then set the tensors. */
+struct ptl_hstu_kv_append_params {
+    size_t struct_size; /* set by ptl_hstu_kv_append_params_init */
+
+    struct ptl_tensor k, v;             /* new rows, jagged: [T, Hk, Dqk], [T, Hk, Dv]; f32, f16 or bf16 */
+    struct ptl_tensor seq_offsets;      /* [B+1]: rows of k and v, as seq_offsets_q of ptl_hstu_forward */
+    struct ptl_tensor num_targets;      /* one number or [B]: the last rows are not appended; default 0 */
+    struct ptl_tensor n_cached;         /* [B]: tokens already in the cache */
+    struct ptl_tensor k_pages, v_pages; /* written: [pages, page_size, Hk, Dqk | Dv], the type of k */
+    struct ptl_tensor page_offsets, page_ids; /* page lists, long enough for the new tokens */
+};
+
+PTL_API void ptl_hstu_kv_append_params_init(struct ptl_hstu_kv_append_params *params);
+
+/* Copies new history into a paged cache: row x of sequence b, x < rows - num_targets, becomes token
+ * n_cached[b] + x, which lives in slot token % page_size of page page_ids[page_offsets[b] + token /
+ * page_size]. Every other slot keeps its bits. The caller's lists give each token written a slot of its
+ * own.
+ *
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE (a page id out of range, or a list too short),
+ * ALIAS, OVERFLOW. */
+PTL_API enum ptl_status ptl_hstu_kv_append(struct ptl_context *ctx,
+                                           const struct ptl_hstu_kv_append_params *params);
+
 #ifdef __cplusplus
 }
 #endif
