@@ -1,5 +1,5 @@
-/* FMA peak and read bandwidth. The loops are assembly where a compiler might be too clever or, built
- * for the base architecture, lacks the instruction. */
+/* FMA peak and read bandwidth. The loops are assembly where a compiler might be too clever or,
+ * built for the base architecture, lacks the instruction. */
 #define _DEFAULT_SOURCE
 #include "probe.h"
 
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- Loops -------------------------------------------------------------------------------------- */
+/* ---- Loops ----------------------------------------------------------------------------------- */
 
 /* n turns of a loop of independent chains, enough of them for twice the latency of two units. All
  * start from zero and add 2^-20 a turn: no overflow, no subnormal numbers. */
@@ -28,8 +28,9 @@ static const float tiny = 0x1p-10f;
     X("0") X("1") X("2") X("3") X("4") X("5") X("6") X("7") X("8") X("9") X("10") X("11")
 #define TIMES_24(X)                                                                                \
     TIMES_12(X)                                                                                    \
-    X("12") X("13") X("14") X("15") X("16") X("17") X("18") X("19") X("20") X("21") X("22")        \
-        X("23")
+    X("12")                                                                                        \
+    X("13") X("14") X("15") X("16") X("17") X("18") X("19") X("20") X("21") X("22") X("2"          \
+                                                                                      "3")
 
 #if defined(__x86_64__)
 #define CLOBBERS                                                                                   \
@@ -146,7 +147,7 @@ static uint64_t read_all(const char *data, size_t bytes) {
     return acc[0][0] ^ acc[0][1];
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------ */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 6 };
 
@@ -227,7 +228,7 @@ done:
     return best;
 }
 
-/* ---- Measurements ------------------------------------------------------------------------------- */
+/* ---- Measurements ---------------------------------------------------------------------------- */
 
 /* Turns that take about the time of a round. */
 static int64_t calibrate(const struct probe *probe, fma_fn fma) {

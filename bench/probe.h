@@ -1,5 +1,5 @@
-/* What the machine can do at this moment: multiply-adds a second at a CPU level, bytes read a second.
- * A bench prints its results as shares of these; it is not a benchmark of its own. */
+/* What the machine can do at this moment: multiply-adds a second at a CPU level, bytes read a
+ * second. A bench prints its results as shares of these; it is not a benchmark of its own. */
 #ifndef PTL_BENCH_PROBE_H
 #define PTL_BENCH_PROBE_H
 

@@ -30,7 +30,7 @@ static const struct {
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* ---- The header's text -------------------------------------------------------------------------- */
+/* ---- The header's text ----------------------------------------------------------------------- */
 
 struct scanner {
     const char *at; /* ends with 0 */
@@ -159,7 +159,7 @@ static bool read_header(struct scanner *s, struct ptl_tensor *t) {
     return (seen == (DESCR | ORDER | SHAPE) && *s->at == 0) || broken(s);
 }
 
-/* ---- Files -------------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static bool truncated(const char *name, struct refusal *r) {
     return refuse(r, "%s: ends inside its header", name);
