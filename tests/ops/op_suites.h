@@ -5,7 +5,7 @@
 #include "harness.h"
 
 extern const struct test_suite hstu_lines_suite;
-extern const struct test_suite hstu_mask_suite;
+extern const struct test_suite hstu_intervals_suite;
 extern const struct test_suite hstu_edges_suite;
 extern const struct test_suite hstu_identities_suite;
 extern const struct test_suite hstu_nonfinite_suite;
