@@ -17,7 +17,7 @@ struct probe_rates {
     double read_gbps;   /* 10^9 bytes a second */
 };
 
-/* Both rates with n_threads at once, best of several rounds; takes about 0.1 s. The level must be
+/* Both rates with n_threads at once, best of several rounds; takes 0.1 to 0.2 s. The level must be
  * available. The scalar level has no fused operation: a multiply and an add. False: no threads. */
 bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads, struct probe_rates *rates);
 

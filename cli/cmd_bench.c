@@ -48,7 +48,8 @@ struct settings {
     struct probe *probe;
 };
 
-static const double warm_up_seconds = 0.1, sample_seconds = 0.3;
+static const double warm_up_share = 0.1; /* of the time of timed calls */
+static const double sample_seconds = 0.3;
 enum { MIN_REPS = 3, MAX_REPS = 1000000 };
 
 static double now(void) {
@@ -123,7 +124,7 @@ static bool enough(const struct settings *s, const struct times *t, double spent
 static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct problem *p,
                        int threads, struct times *t, struct refusal *r) {
     const double start = now();
-    while (!p->cold && now() - start < warm_up_seconds)
+    while (!p->cold && now() - start < warm_up_share * s->seconds)
         if (!call_operator(ctx, p, r)) return false;
     for (double spent = 0.0; !enough(s, t, spent);) {
         if (p->cold && !probe_evict(s->probe, threads)) return refuse(r, "threads: none to be had");
