@@ -9,22 +9,28 @@
 #include "hstu_check.h"
 #include "op_suites.h"
 
-/* Masks that cut tiles in every way; sequences over several tiles and within one. */
-static const char *const lines[] = {
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 rule=causal",
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 rule=none",
-    "hstu lengths=list:150,40,300 h=2 hk=1 d=9 dv=20 rule=local:17,0",
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 rule=local:30,12",
-    "hstu lengths=list:150,40,300 h=4 hk=2 d=9 dv=20 num_contexts=13 num_targets=list:70,5,33 "
-    "target_group_size=3",
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 num_contexts=3 num_targets=list:70,5,33 "
-    "window_size=20,0 min_full_attn_seq_len=9",
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 mask=random mask_batch=b mask_head=h",
-    "hstu lengths=list:150,40,300 h=2 d=9 dv=20 mask=random:0.02 attn_scale=token",
-    "hstu lengths=list:11,5,40 lengths_k=list:150,40,300 h=2 d=9 dv=20 num_targets=list:20,20,20 "
-    "view=gap",
-    "hstu layout=dense b=3 s=140 h=2 d=9 dv=20 seqused_q=list:140,3,90 seqused_k=list:140,90,90",
+/* Masks that cut tiles in every way. */
+static const char *const jagged[] = {
+    "d=9 dv=20 h=2 rule=causal",
+    "d=9 dv=20 h=2 rule=none",
+    "d=9 dv=20 h=2 hk=1 rule=local:17,0",
+    "d=9 dv=20 h=2 rule=local:30,12",
+    "d=9 dv=20 h=4 hk=2 num_contexts=13 num_targets=random:70 target_group_size=3",
+    "d=9 dv=20 h=2 num_contexts=3 num_targets=random:70 window_size=20,0 min_full_attn_seq_len=9",
+    "d=9 dv=20 h=2 mask=random mask_batch=b mask_head=h",
+    "d=9 dv=20 h=2 mask=random:0.02 attn_scale=token",
+    "d=9 dv=20 h=2 num_targets=random:20 view=gap",
 };
+static const char *const dense[] = {
+    "d=9 dv=20 h=2 hk=1 seqused_q=list:140,3,90 seqused_k=list:140,90,90",
+};
+/* Sequences over several tiles and within one; fewer queries than keys in the last jagged line. */
+static const char lengths[] = "lengths=list:150,40,300";
+static const char delta_lengths[] = "lengths=list:11,5,40 lengths_k=list:150,40,300";
+static const char few_lengths[] = "lengths=list:33,5,12";
+static const char few_delta_lengths[] = "lengths=list:3,5,2 lengths_k=list:33,5,12";
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
 enum { MAX_PLACES = 12 };
 
@@ -111,10 +117,19 @@ static void spoil(struct ptl_hstu_params *p, struct ptl_tensor *t, struct test_r
 
 static void each_line(struct ptl_tensor *(*which)(struct ptl_hstu_params *p)) {
     struct test_random r = {21};
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    for (int i = 0; i < COUNT(jagged) + (test_quick() ? 0 : COUNT(dense)); i++) {
         struct problem problem;
-        test_case("%s", lines[i]);
-        if (!hstu_problem(&problem, lines[i])) continue;
+        char line[MAX_LINE];
+        const bool delta = i == COUNT(jagged) - 1;
+        if (i < COUNT(jagged))
+            snprintf(line, sizeof line, "hstu %s %s",
+                     test_quick() ? (delta ? few_delta_lengths : few_lengths)
+                                  : (delta ? delta_lengths : lengths),
+                     jagged[i]);
+        else
+            snprintf(line, sizeof line, "hstu layout=dense b=3 s=140 %s", dense[i - COUNT(jagged)]);
+        test_case("%s", line);
+        if (!hstu_problem(&problem, line)) continue;
         struct ptl_hstu_params *p = &problem.hstu;
         const size_t bytes = (size_t)hstu_out_floats(p) * sizeof(float);
         float *before = test_alloc(bytes), *got = test_alloc(bytes);
