@@ -283,11 +283,15 @@ static bool write_data(FILE *f, const struct ptl_tensor *t) {
     return true;
 }
 
+bool npy_write_stream(FILE *f, const struct ptl_tensor *t) {
+    return write_header(f, t) && write_data(f, t);
+}
+
 bool npy_write(const char *path, const struct ptl_tensor *t, struct refusal *r) {
     errno = 0;
     FILE *f = fopen(path, "wb");
     if (!f) return refuse(r, "%s: %s", path, strerror(errno));
-    const bool written = write_header(f, t) && write_data(f, t);
+    const bool written = npy_write_stream(f, t);
     const bool closed = fclose(f) == 0;
     if (written && closed) return true;
     return refuse(r, "%s: %s", path, errno ? strerror(errno) : "cannot be written");
