@@ -1,5 +1,5 @@
-/* FMA peak and read bandwidth. The loops are assembly where a compiler might be too clever or, built
- * for the base architecture, lacks the instruction. */
+/* FMA peak and read bandwidth. The loops are assembly where a compiler might be too clever or,
+ * built for the base architecture, lacks the instruction. */
 #define _DEFAULT_SOURCE
 #include "probe.h"
 
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- Loops -------------------------------------------------------------------------------------- */
+/* ---- Loops ----------------------------------------------------------------------------------- */
 
 /* n turns of a loop of independent chains, enough of them for twice the latency of two units. All
  * start from zero and add 2^-20 a turn: no overflow, no subnormal numbers. */
@@ -28,8 +28,11 @@ static const float tiny = 0x1p-10f;
     X("0") X("1") X("2") X("3") X("4") X("5") X("6") X("7") X("8") X("9") X("10") X("11")
 #define TIMES_24(X)                                                                                \
     TIMES_12(X)                                                                                    \
-    X("12") X("13") X("14") X("15") X("16") X("17") X("18") X("19") X("20") X("21") X("22")        \
-        X("23")
+    X("12")                                                                                        \
+    X("13")                                                                                        \
+    X("14")                                                                                        \
+    X("15") X("16") X("17") X("18") X("19") X("20") X("21") X("22") X("2"                          \
+                                                                      "3")
 
 #if defined(__x86_64__)
 #define CLOBBERS                                                                                   \
@@ -146,13 +149,18 @@ static uint64_t read_all(const char *data, size_t bytes) {
     return acc[0][0] ^ acc[0][1];
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------ */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 enum { ROUNDS = 6 };
 
+/* Rounds read stretch after stretch, around and around: what a round reads was last read so many
+ * bytes ago that no cache holds it. */
+static const size_t stretch_bytes = (size_t)64 << 20;
+
 struct probe {
     char *buffer;
-    size_t bytes;
+    size_t bytes; /* a multiple of a stretch */
+    size_t next;  /* where the next measurement begins */
 };
 
 /* One measurement. All threads begin a round together; it lasts until the last has ended. */
@@ -160,7 +168,9 @@ struct work {
     fma_fn fma; /* NULL: read */
     int64_t turns;
     const struct probe *probe;
+    size_t bytes; /* read by a round */
     int n_threads, n_rounds;
+    pthread_mutex_t gate; /* held until it is clear whether all threads are there */
     pthread_barrier_t barrier;
 };
 
@@ -181,39 +191,25 @@ static double now(void) {
 static void *run_worker(void *arg) {
     struct worker *w = arg;
     struct work *work = w->work;
-    const size_t slice = work->probe->bytes / (size_t)work->n_threads / READ_STEP * READ_STEP;
-    for (int round = 0; round < work->n_rounds; round++) {
+    const size_t slice = work->bytes / (size_t)work->n_threads / READ_STEP * READ_STEP;
+    pthread_mutex_lock(&work->gate);
+    const int n_rounds = work->n_rounds;
+    pthread_mutex_unlock(&work->gate);
+    for (int round = 0; round < n_rounds; round++) {
+        const size_t at = (work->probe->next + (size_t)round * work->bytes) % work->probe->bytes;
         pthread_barrier_wait(&work->barrier);
         w->begin[round] = now();
         if (work->fma) work->fma(work->turns);
-        else w->sink = read_all(work->probe->buffer + (size_t)w->index * slice, slice);
+        else w->sink = read_all(work->probe->buffer + at + (size_t)w->index * slice, slice);
         w->end[round] = now();
     }
     return NULL;
 }
 
-/* Seconds of the fastest round; negative: threads could not be had. */
-static double run(struct work *work) {
-    const int n = work->n_threads;
-    struct worker *workers = calloc((size_t)n, sizeof *workers);
+/* Seconds of the fastest round. */
+static double fastest(const struct worker *workers, int n, int n_rounds) {
     double best = -1.0;
-    int started = 1; /* the caller is number 0 */
-    if (!workers) return -1.0;
-    if (pthread_barrier_init(&work->barrier, NULL, (unsigned)n) != 0) goto done;
-    for (int i = 0; i < n; i++) workers[i] = (struct worker){.work = work, .index = i};
-    for (; started < n; started++)
-        if (pthread_create(&workers[started].thread, NULL, run_worker, &workers[started]) != 0)
-            break;
-    if (started < n) { /* those who wait for the others would wait for ever */
-        for (int i = 1; i < started; i++) {
-            pthread_cancel(workers[i].thread);
-            pthread_join(workers[i].thread, NULL);
-        }
-        goto done;
-    }
-    run_worker(&workers[0]);
-    for (int i = 1; i < n; i++) pthread_join(workers[i].thread, NULL);
-    for (int round = 0; round < work->n_rounds; round++) {
+    for (int round = 0; round < n_rounds; round++) {
         double begin = workers[0].begin[round], end = workers[0].end[round];
         for (int i = 1; i < n; i++) {
             if (workers[i].begin[round] < begin) begin = workers[i].begin[round];
@@ -221,13 +217,37 @@ static double run(struct work *work) {
         }
         if (best < 0.0 || end - begin < best) best = end - begin;
     }
+    return best;
+}
+
+/* Runs all rounds; seconds of the fastest, or negative: the threads could not be had. */
+static double run(struct work *work) {
+    const int n = work->n_threads;
+    struct worker *workers = calloc((size_t)n, sizeof *workers);
+    if (!workers) return -1.0;
+    if (pthread_barrier_init(&work->barrier, NULL, (unsigned)n) != 0) {
+        free(workers);
+        return -1.0;
+    }
+    pthread_mutex_init(&work->gate, NULL);
+    pthread_mutex_lock(&work->gate);
+    int started = 1; /* the caller is number 0 */
+    for (int i = 0; i < n; i++) workers[i] = (struct worker){.work = work, .index = i};
+    while (started < n &&
+           pthread_create(&workers[started].thread, NULL, run_worker, &workers[started]) == 0)
+        started++;
+    if (started < n) work->n_rounds = 0;
+    pthread_mutex_unlock(&work->gate);
+    run_worker(&workers[0]);
+    for (int i = 1; i < started; i++) pthread_join(workers[i].thread, NULL);
+    const double best = fastest(workers, n, work->n_rounds);
+    pthread_mutex_destroy(&work->gate);
     pthread_barrier_destroy(&work->barrier);
-done:
     free(workers);
     return best;
 }
 
-/* ---- Measurements ------------------------------------------------------------------------------- */
+/* ---- Measurements ---------------------------------------------------------------------------- */
 
 /* Turns that take about the time of a round. */
 static int64_t calibrate(const struct probe *probe, fma_fn fma) {
@@ -247,29 +267,33 @@ bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads,
     const struct fma_loop loop = fma_loop_of(isa);
     struct work fma = {.fma = loop.run, .probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
     struct work read = {.probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
+    read.bytes = stretch_bytes;
     fma.turns = calibrate(probe, loop.run);
     const double fma_seconds = run(&fma), read_seconds = run(&read);
     if (fma_seconds <= 0.0 || read_seconds <= 0.0) return false;
     rates->peak_gflops =
         1e-9 * (double)fma.turns * loop.flops_per_turn * (double)n_threads / fma_seconds;
-    rates->read_gbps = 1e-9 * (double)probe->bytes / read_seconds;
+    rates->read_gbps = 1e-9 * (double)stretch_bytes / read_seconds;
+    probe->next = (probe->next + ROUNDS * stretch_bytes) % probe->bytes;
     return true;
 }
 
 bool probe_evict(struct probe *probe, int n_threads) {
     struct work read = {.probe = probe, .n_threads = n_threads, .n_rounds = 1};
+    probe->next = 0;
+    read.bytes = probe->bytes;
     return run(&read) >= 0.0;
 }
 
-/* Four times the last cache, 128 MiB to 1 GiB. One thread touches it first, as with the arrays of a
+/* Twice the last cache, 128 to 512 MiB. One thread touches it first, as with the arrays of a
  * problem: on a machine with several memories both are in the same one. */
 struct probe *probe_create(void) {
     long cache = 0;
-    size_t bytes = (size_t)128 << 20;
+    size_t bytes = 2 * stretch_bytes;
 #ifdef _SC_LEVEL3_CACHE_SIZE
     cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-    while (cache > 0 && bytes < (size_t)1 << 30 && bytes < 4 * (size_t)cache) bytes *= 2;
+    while (cache > 0 && bytes < 8 * stretch_bytes && bytes < 2 * (size_t)cache) bytes *= 2;
     struct probe *probe = calloc(1, sizeof *probe);
     if (!probe) return NULL;
     probe->bytes = bytes;

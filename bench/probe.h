@@ -1,5 +1,5 @@
-/* What the machine can do at this moment: multiply-adds a second at a CPU level, bytes read a second.
- * A bench prints its results as shares of these; it is not a benchmark of its own. */
+/* What the machine can do at this moment: multiply-adds a second at a CPU level, bytes read a
+ * second. A bench prints its results as shares of these; it is not a benchmark of its own. */
 #ifndef PTL_BENCH_PROBE_H
 #define PTL_BENCH_PROBE_H
 
@@ -17,7 +17,7 @@ struct probe_rates {
     double read_gbps;   /* 10^9 bytes a second */
 };
 
-/* Both rates with n_threads at once, best of several rounds; takes about 0.1 s. The level must be
+/* Both rates with n_threads at once, best of several rounds; takes 0.1 to 0.2 s. The level must be
  * available. The scalar level has no fused operation: a multiply and an add. False: no threads. */
 bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads, struct probe_rates *rates);
 

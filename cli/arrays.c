@@ -1,5 +1,5 @@
-/* Reads the arrays that a line names and makes arguments of them. What they must be is checked by the
- * library; here only what it takes to lay out `out`. */
+/* Reads the arrays that a line names and makes arguments of them. What they must be is checked
+ * by the library; here only what it takes to lay out `out`. */
 #define _POSIX_C_SOURCE 200809L
 #include "arrays.h"
 
@@ -19,7 +19,7 @@ struct loader {
     struct refusal *refusal;
 };
 
-/* ---- Keys --------------------------------------------------------------------------------------- */
+/* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* Only `numbers` ones may also be written out: a number, or list:a,b,... */
 static const struct {
@@ -62,7 +62,7 @@ static struct ptl_tensor *tensor_of(const struct loader *l, int i) {
     return (struct ptl_tensor *)((char *)&l->p->hstu + tensors[i].offset);
 }
 
-/* ---- Values ------------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static bool read_array(const struct loader *l, const char *path, struct ptl_tensor *t) {
     if (!npy_read(path, t, l->refusal)) return false;
@@ -83,7 +83,8 @@ static bool take_array(const struct loader *l, const char *key, enum ptl_dtype d
     return true;
 }
 
-/* The type of the index arrays that were read: all of a call must be alike, so numbers follow it. */
+/* The type of the index arrays that were read: all of a call must be alike, so numbers follow
+ * it. */
 static enum ptl_dtype index_type(const struct loader *l) {
     for (int i = 0; i < N_TENSORS; i++)
         if (tensors[i].numbers && tensor_of(l, i)->data) return tensor_of(l, i)->dtype;
@@ -117,7 +118,7 @@ static bool read_attn_scale(const struct loader *l, const char *value) {
     return true;
 }
 
-/* ---- Words -------------------------------------------------------------------------------------- */
+/* ---- Words ----------------------------------------------------------------------------------- */
 
 static bool read_arrays(const struct loader *l) {
     for (int i = 0; i < N_TENSORS; i++) {
@@ -210,7 +211,7 @@ static bool load(const struct loader *l) {
     return read_arrays(l) && make_out(l);
 }
 
-/* ---- Lines -------------------------------------------------------------------------------------- */
+/* ---- Lines ----------------------------------------------------------------------------------- */
 
 static bool array_problem_create(struct problem *p, const struct words *w, struct refusal *r) {
     const struct loader loader = {p, w, r};

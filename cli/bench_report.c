@@ -16,18 +16,14 @@ enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 void report_begin(enum report_format format, int width) {
     if (format == REPORT_CSV)
         for (int i = 0; i < N_FIELDS; i++) printf("%s%c", fields[i], i + 1 < N_FIELDS ? ',' : '\n');
-    if (format == REPORT_MD) {
-        printf("| op   | %-*s | isa    | executor | threads |   min ms | median ms | GFLOP/s |  "
-               "peak | "
-               "bandwidth | extra bytes |   error | peak GFLOP/s | read GB/s | disturbed |\n",
-               width, "problem");
-        printf(
-            "|:-----|:%.*s|:-------|:---------|--------:|---------:|----------:|--------:|------:|"
-            "----------:|------------:|--------:|-------------:|----------:|:----------|\n",
-            width + 1,
-            "--------------------------------------------------------------------------"
-            "--------------------------------------------------------------------------------");
-    }
+    if (format != REPORT_MD) return;
+    printf("| op   | %-*s | isa    | executor | threads |   min ms | median ms | GFLOP/s |  peak | "
+           "bandwidth | extra bytes |   error | peak GFLOP/s | read GB/s | disturbed |\n"
+           "|:-----|:-",
+           width, "problem");
+    for (int i = 0; i < width; i++) putchar('-');
+    puts("|:-------|:---------|--------:|---------:|----------:|--------:|------:|----------:|"
+         "------------:|--------:|-------------:|----------:|:----------|");
 }
 
 static void print_csv_text(const char *text) {

@@ -1,5 +1,5 @@
-/* pantile bench: times problems one after the other in this process, against what the machine can do
- * at that moment. */
+/* pantile bench: times problems one after the other in this process, against what the machine
+ * can do at that moment. */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
 #include <math.h>
@@ -48,7 +48,8 @@ struct settings {
     struct probe *probe;
 };
 
-static const double warm_up_seconds = 0.1, sample_seconds = 0.3;
+static const double warm_up_share = 0.1; /* of the time of timed calls */
+static const double sample_seconds = 0.3;
 enum { MIN_REPS = 3, MAX_REPS = 1000000 };
 
 static double now(void) {
@@ -57,7 +58,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* A line of /proc/self/status in bytes; 0 where there is none. */
 static double status_bytes(const char *key) {
@@ -79,9 +80,10 @@ static void reset_peak(void) {
     close(fd);
 }
 
-/* Memory above inputs and output. The context's arenas are all that a call allocates, they never shrink,
- * and their size is exact. The growth of the process counts everything, but the kernel's counters blur
- * it by some hundred KiB, and reused heap does not show: it is only believed where it is clearly more. */
+/* Memory above inputs and output. The context's arenas are all that a call allocates, they never
+ * shrink, and their size is exact. The growth of the process counts everything, but the kernel's
+ * counters blur it by some hundred KiB, and reused heap does not show: it is only believed where
+ * it is clearly more. */
 static double extra_bytes(struct ptl_context *ctx, double growth) {
     static const double blur = 2 << 20;
     struct ptl_context_info info = {.struct_size = sizeof info};
@@ -90,7 +92,7 @@ static double extra_bytes(struct ptl_context *ctx, double growth) {
     return growth > arenas + blur ? growth : arenas;
 }
 
-/* ---- Time --------------------------------------------------------------------------------------- */
+/* ---- Time ------------------------------------------------------------------------------------ */
 
 static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -122,7 +124,7 @@ static bool enough(const struct settings *s, const struct times *t, double spent
 static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct problem *p,
                        int threads, struct times *t, struct refusal *r) {
     const double start = now();
-    while (!p->cold && now() - start < warm_up_seconds)
+    while (!p->cold && now() - start < warm_up_share * s->seconds)
         if (!call_operator(ctx, p, r)) return false;
     for (double spent = 0.0; !enough(s, t, spent);) {
         if (p->cold && !probe_evict(s->probe, threads)) return refuse(r, "threads: none to be had");
@@ -136,7 +138,7 @@ static bool time_calls(const struct settings *s, struct ptl_context *ctx, const 
     return true;
 }
 
-/* ---- One case ----------------------------------------------------------------------------------- */
+/* ---- One case -------------------------------------------------------------------------------- */
 
 static bool differ(double a, double b, double share) {
     return fabs(a - b) > share * fmax(a, b);
@@ -148,7 +150,7 @@ static void rate(struct bench_result *result, const struct problem *p, const str
     const struct workload w = workload_of(a);
     const int last = a->q.ndim - 1;
     const double dims = (double)(a->q.shape[last] + a->v.shape[last]);
-    const double best = t->seconds[0], median = t->seconds[t->n / 2];
+    const double best = fmax(t->seconds[0], 1e-9), median = t->seconds[t->n / 2];
     const double bytes =
         sizeof(float) * dims *
         (w.rows_q * (double)a->q.shape[last - 1] + w.rows_k * (double)a->k.shape[last - 1]);
@@ -174,6 +176,12 @@ static bool touch_code(const struct problem *p, struct refusal *r) {
     return ok;
 }
 
+static bool probe(const struct settings *s, const struct ptl_context_info *info,
+                  struct probe_rates *rates, struct refusal *r) {
+    if (probe_measure(s->probe, info->isa, info->num_threads, rates)) return true;
+    return refuse(r, "threads: no %d of them for the probe", (int)info->num_threads);
+}
+
 static bool measure(const struct settings *s, const struct problem *p, struct bench_result *result,
                     struct refusal *r) {
     struct ptl_context *ctx = NULL;
@@ -193,12 +201,9 @@ static bool measure(const struct settings *s, const struct problem *p, struct be
     if (!call_operator(ctx, p, r)) goto done;
     result->extra_bytes = extra_bytes(ctx, status_bytes("VmHWM") - resident);
 
-    if (!probe_measure(s->probe, info.isa, info.num_threads, &before) ||
-        !time_calls(s, ctx, p, info.num_threads, &times, r) ||
-        !probe_measure(s->probe, info.isa, info.num_threads, &after)) {
-        if (!r->text[0]) refuse(r, "threads: none to be had for the probe");
+    if (!probe(s, &info, &before, r) || !time_calls(s, ctx, p, info.num_threads, &times, r) ||
+        !probe(s, &info, &after, r))
         goto done;
-    }
     if (!compare_hstu(p, sample_seconds, &comparison)) {
         refuse(r, "reference: no memory");
         goto done;
@@ -212,19 +217,16 @@ done:
     return ok;
 }
 
-/* ---- All cases ---------------------------------------------------------------------------------- */
+/* ---- All cases ------------------------------------------------------------------------------- */
 
-/* The line without the words that have columns; to be freed. */
+/* The line without operator and what has a column of its own; to be freed. */
 static char *problem_text(const struct words *w) {
     struct words rest = *w; /* shares the text, which it does not change */
+    rest.op = "";
     words_remove(&rest, "isa");
     words_remove(&rest, "executor");
     words_remove(&rest, "threads");
-    char *line = words_join(&rest);
-    if (line)
-        memmove(line, line + strlen(w->op) + (rest.n > 0),
-                strlen(line) + 1 - strlen(w->op) - (rest.n > 0));
-    return line;
+    return words_join(&rest);
 }
 
 static int longest_problem(const struct words *w, int64_t n) {
@@ -244,36 +246,32 @@ static int longest_problem(const struct words *w, int64_t n) {
 
 static void show_progress(int64_t i, int64_t n, const char *problem) {
     if (!isatty(STDERR_FILENO)) return;
-    if (i < n)
-        fprintf(stderr, "\r\033[K[%lld/%lld] %.60s", (long long)i + 1, (long long)n, problem);
-    else fputs("\r\033[K", stderr);
+    fprintf(stderr, "\r\033[K[%lld/%lld] %.60s", (long long)i + 1, (long long)n, problem);
     fflush(stderr);
+}
+
+static void clear_progress(void) {
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
 static int bench_case(const struct settings *s, struct words *w, int width, struct refusal *r) {
     struct problem p;
     struct output out;
     struct bench_result result = {.op = w->op};
+    bool ok = false;
     char *text = problem_text(w);
     if (!text) return complain("line: no memory");
     result.problem = text;
-    r->text[0] = 0;
-    int status = EXIT_REFUSED;
     if (problem_open(&p, &out, w, r)) {
-        if (measure(s, &p, &result, r) && output_write(&out, &p, r)) {
-            show_progress(1, 1, "");
-            report_result(s->format, width, &result);
-            status = result.error <= HSTU_ERROR_BOUND ? EXIT_PASS : EXIT_MISMATCH;
-        }
+        ok = measure(s, &p, &result, r) && output_write(&out, &p, r);
         problem_destroy(&p);
         output_free(&out);
     }
-    if (status == EXIT_REFUSED) {
-        show_progress(1, 1, "");
-        complain(r->text);
-    }
+    clear_progress();
+    if (ok) report_result(s->format, width, &result);
     free(text);
-    return status;
+    if (!ok) return complain(r->text);
+    return result.error <= HSTU_ERROR_BOUND ? EXIT_PASS : EXIT_MISMATCH;
 }
 
 static int bench_all(const struct settings *s, const struct words *w, struct refusal *r) {

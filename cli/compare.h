@@ -15,8 +15,8 @@ struct comparison {
     bool padding_clean; /* every padding row of out is 0 */
 };
 
-/* Compares p's out, which was computed. Samples when all rows would take the reference more than about
- * `seconds`; the sample depends on the problem alone. False: no memory. */
+/* Compares p's out, which was computed. Samples when all rows would take the reference more than
+ * about `seconds`; the sample depends on the problem alone. False: no memory. */
 bool compare_hstu(const struct problem *p, double seconds, struct comparison *c);
 
 #endif

@@ -1,4 +1,5 @@
-/* The text of `pantile help hstu`: the words of a line. What they mean exactly is in docs/hstu.md. */
+/* The text of `pantile help hstu`: the words of a line. What they mean exactly is in
+ * docs/hstu.md. */
 #include "commands.h"
 
 const char hstu_help[] =

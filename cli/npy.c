@@ -30,7 +30,7 @@ static const struct {
 
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* ---- The header's text -------------------------------------------------------------------------- */
+/* ---- The header's text ----------------------------------------------------------------------- */
 
 struct scanner {
     const char *at; /* ends with 0 */
@@ -159,7 +159,7 @@ static bool read_header(struct scanner *s, struct ptl_tensor *t) {
     return (seen == (DESCR | ORDER | SHAPE) && *s->at == 0) || broken(s);
 }
 
-/* ---- Files -------------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static bool truncated(const char *name, struct refusal *r) {
     return refuse(r, "%s: ends inside its header", name);
@@ -283,11 +283,15 @@ static bool write_data(FILE *f, const struct ptl_tensor *t) {
     return true;
 }
 
+bool npy_write_stream(FILE *f, const struct ptl_tensor *t) {
+    return write_header(f, t) && write_data(f, t);
+}
+
 bool npy_write(const char *path, const struct ptl_tensor *t, struct refusal *r) {
     errno = 0;
     FILE *f = fopen(path, "wb");
     if (!f) return refuse(r, "%s: %s", path, strerror(errno));
-    const bool written = write_header(f, t) && write_data(f, t);
+    const bool written = npy_write_stream(f, t);
     const bool closed = fclose(f) == 0;
     if (written && closed) return true;
     return refuse(r, "%s: %s", path, errno ? strerror(errno) : "cannot be written");

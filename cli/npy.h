@@ -19,6 +19,9 @@ bool npy_read_stream(FILE *f, const char *name, struct ptl_tensor *t, struct ref
 /* Writes version 1.0 in C order whatever the strides; the last axis is contiguous. */
 bool npy_write(const char *path, const struct ptl_tensor *t, struct refusal *r);
 
+/* The same into a stream. */
+bool npy_write_stream(FILE *f, const struct ptl_tensor *t);
+
 /* "(3, 4)", as NumPy prints shapes. */
 const char *shape_text(const struct ptl_tensor *t, char text[96]);
 

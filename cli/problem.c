@@ -29,7 +29,8 @@ enum purpose {
 
 enum { GAP = 5 }; /* floats between rows of view=gap: odd, so that rows are unaligned */
 
-/* Deviation of the logarithm of lognormal lengths: a heavy tail, 5 % are over three times the mean. */
+/* Deviation of the logarithm of lognormal lengths: a heavy tail, 5 % are over three times the
+ * mean. */
 static const double log_deviation = 1.0;
 
 /* One sequence: rows allocated and used, for queries and for keys. */
@@ -47,7 +48,7 @@ struct builder {
     bool queries_fit; /* the rule needs uq <= uk */
 };
 
-/* ---- Lengths ------------------------------------------------------------------------------------ */
+/* ---- Lengths --------------------------------------------------------------------------------- */
 
 static struct random_stream stream_of(const struct builder *w, enum purpose purpose, int64_t b) {
     return random_stream_at(w->line->seed, purpose, b, 0, 0);
@@ -137,7 +138,7 @@ static int64_t longest(const struct builder *w, bool keys) {
     return n;
 }
 
-/* ---- Arrays ------------------------------------------------------------------------------------- */
+/* ---- Arrays ---------------------------------------------------------------------------------- */
 
 /* A contiguous array full of 0xff. */
 static bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int ndim,
@@ -244,7 +245,7 @@ static bool make_qkv(struct builder *w) {
     return take_rows(w, "out", rows_q, p->h, p->dv, &a->out);
 }
 
-/* ---- Index arrays ------------------------------------------------------------------------------- */
+/* ---- Index arrays ---------------------------------------------------------------------------- */
 
 static bool put_index(const struct builder *w, const char *name, struct ptl_tensor *t, int64_t i,
                       int64_t value) {
@@ -295,10 +296,10 @@ static bool make_specials(struct builder *w, const char *name, const struct seq_
     return true;
 }
 
-/* ---- Mask and scale ----------------------------------------------------------------------------- */
+/* ---- Mask and scale -------------------------------------------------------------------------- */
 
-/* The mask of what sequence b sees, into its plane of the batch and head axes. Every nonzero byte is
- * valid, so valid ones are drawn from 1 to 255. */
+/* The mask of what sequence b sees, into its plane of the batch and head axes. Every nonzero
+ * byte is valid, so valid ones are drawn from 1 to 255. */
 static void fill_mask(struct builder *w, int64_t b, int64_t head, uint8_t *plane) {
     const struct ptl_tensor *m = &w->out->mask;
     const struct seq *s = &w->seqs[b];
@@ -364,7 +365,7 @@ static bool make_scale(struct builder *w) {
     return true;
 }
 
-/* ---- Problems ----------------------------------------------------------------------------------- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 static bool build(struct builder *w) {
     const struct problem_line *p = w->line;

@@ -1,5 +1,5 @@
-/* Reads problem lines: a table of keys, then the defaults and what excludes what. Whether the library
- * takes the combination is left to the library. */
+/* Reads problem lines: a table of keys, then the defaults and what excludes what. Whether the
+ * library takes the combination is left to the library. */
 #include "problem_line.h"
 
 #include <float.h>
@@ -10,7 +10,7 @@
 
 enum { UNSET = -1 }; /* of counts, until the defaults */
 
-/* ---- Kinds of values ---------------------------------------------------------------------------- */
+/* ---- Kinds of values ------------------------------------------------------------------------- */
 
 /* uniform:lo,hi | lognormal:mean,max | list:a,b,... */
 static bool read_lengths(const char *key, const char *value, struct seq_numbers *x,
@@ -132,7 +132,7 @@ bool read_run_option(struct run_options *o, const char *key, const char *value, 
     return true;
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------- */
+/* ---- Keys ------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *key;
@@ -240,7 +240,7 @@ static bool read_word(struct problem_line *p, const char *key, const char *value
     return true;
 }
 
-/* ---- Defaults and exclusions -------------------------------------------------------------------- */
+/* ---- Defaults and exclusions ----------------------------------------------------------------- */
 
 static bool exclude(const struct words *w, const char *a, const char *b, struct refusal *r) {
     if (!words_find(w, a) || !words_find(w, b)) return true;

@@ -8,7 +8,8 @@
 
 #include "words.h"
 
-/* Numbers of rows fit 64 bits under these limits; sizes of arrays are checked when they are made. */
+/* Numbers of rows fit 64 bits under these limits; sizes of arrays are checked when they are
+ * made. */
 enum { LINE_MAX_SEQS = 1 << 24, LINE_MAX_HEADS = 1 << 16, LINE_MAX_DIM = 1 << 12 };
 #define LINE_MAX_ROWS ((int64_t)1 << 36)
 

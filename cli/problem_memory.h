@@ -16,7 +16,8 @@ void problem_memory_destroy(struct problem_memory *memory);
  * 0 bytes; NULL when there is no memory. */
 void *problem_memory_take(struct problem_memory *memory, size_t bytes);
 
-/* Takes over an array from malloc; contents are kept, no guard. False: no memory, still the caller's. */
+/* Takes over an array from malloc; contents are kept, no guard. False: no memory, still the
+ * caller's. */
 bool problem_memory_adopt(struct problem_memory *memory, void *data);
 
 #endif

@@ -15,8 +15,8 @@ bool call_operator(struct ptl_context *ctx, const struct problem *p, struct refu
 /* Both, and what ran. */
 bool run_problem(const struct problem *p, struct ptl_context_info *info, struct refusal *r);
 
-/* Each of 0..n-1 on a thread of its own for the time of the call; the caller takes the last. host is
- * not used. */
+/* Each of 0..n-1 on a thread of its own for the time of the call; the caller takes the last.
+ * host is not used. */
 void host_parallel_for(void *host, int64_t n, ptl_range_fn fn, void *arg);
 
 /* "pool" */

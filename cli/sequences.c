@@ -59,7 +59,7 @@ const float *out_row(const struct ptl_hstu_params *a, const struct sequence *s, 
            (s->first_q + i) * stride[row] + head * stride[row + 1];
 }
 
-/* ---- Pairs -------------------------------------------------------------------------------------- */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
 /* Columns that the row at position p sees by a rule with window_right = 0. */
 static int64_t causal_columns(const struct ptl_hstu_params *a, const struct sequence *s,

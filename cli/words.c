@@ -23,7 +23,7 @@ const char *after_prefix(const char *text, const char *prefix) {
     return strncmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
-/* ---- Lines -------------------------------------------------------------------------------------- */
+/* ---- Lines ----------------------------------------------------------------------------------- */
 
 static bool add_word(struct words *w, char *word, struct refusal *r) {
     char *equals = strchr(word, '=');
@@ -85,7 +85,7 @@ char *words_join(const struct words *w) {
     if (!line) return NULL;
     char *at = stpcpy(line, w->op);
     for (int i = 0; i < w->n; i++) {
-        *at++ = ' ';
+        if (at != line) *at++ = ' ';
         at = stpcpy(stpcpy(stpcpy(at, w->word[i].key), "="), w->word[i].value);
     }
     return line;
@@ -111,7 +111,7 @@ void words_remove(struct words *w, const char *key) {
         }
 }
 
-/* ---- Values ------------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 /* The number at *text, which ends at `stop`; moves *text there. */
 static bool scan_integer(const char **text, char stop, int64_t low, int64_t high, int64_t *value) {

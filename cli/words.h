@@ -1,5 +1,5 @@
-/* A line of key=value words, and single values read from it, refusing with one sentence.
- * It knows no keys: which words an operator takes is the business of problem_line.c and arrays.c. */
+/* A line of key=value words, and single values read from it, refusing with one sentence. It
+ * knows no keys: which words an operator takes is the business of problem_line.c and arrays.c. */
 #ifndef PTL_WORDS_H
 #define PTL_WORDS_H
 
@@ -27,8 +27,9 @@ struct words {
     } word[WORDS_MAX];
 };
 
-/* The words of a line, or of arguments: several are a word each, blanks and all; a single one is a line.
- * Refuses a word without '=', a repeated key, too many words. On success words_free is due. */
+/* The words of a line, or of arguments: several are a word each, blanks and all; a single one is
+ * a line. Refuses a word without '=', a repeated key, too many words. On success words_free is
+ * due. */
 bool words_split(struct words *w, const char *line, struct refusal *r);
 bool words_of_arguments(struct words *w, int n, char *const *arguments, struct refusal *r);
 void words_free(struct words *w);

@@ -72,6 +72,13 @@ void test_case(const char *format, ...) {
     open_case(text);
 }
 
+void test_note(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(now.text, sizeof now.text, format, args);
+    va_end(args);
+}
+
 void test_fail(const char *file, int line, const char *format, ...) {
     now.failed = true;
     if (now.n_failures++ == MAX_PRINTED) printf("    ... more failures in this case\n");
@@ -201,6 +208,9 @@ static void watch_crashes(void) {
 }
 
 static bool selected(const char *name) {
+    const size_t n = strlen(name);
+    const bool is_line = n > 5 && strcmp(name + n - 5, "/line") == 0;
+    if (is_line || run.line) return is_line && run.line;
     for (int i = 0; i < run.n_filters; i++)
         if (strstr(name, run.filters[i])) return true;
     return run.n_filters == 0;

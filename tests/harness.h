@@ -6,7 +6,8 @@
 #include <pantile/base.h>
 #include <stdbool.h>
 
-/* A test is a function. It counts as one, or, when it calls test_case, as many as it begins. */
+/* A test is a function. It counts as one, or, when it calls test_case, as many as it begins. The test
+ * named "line" runs for --line and only then. */
 struct test {
     const char *name;
     void (*run)(void);
@@ -29,6 +30,9 @@ int test_main(int argc, char **argv, const struct test_suite *const *suites, int
 
 /* Begins a counted case. The text tells how to see a failure again: a problem line, sizes, a seed. */
 void test_case(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Says what the current case is at now, for failures and crashes; counts nothing. */
+void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The current case fails; the test goes on. Only the first failures of a case are printed. */
 void test_fail(const char *file, int line, const char *format, ...)

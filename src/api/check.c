@@ -89,6 +89,42 @@ enum ptl_status ptl_check_index(const char *name, const struct ptl_tensor *t, in
     return PTL_OK;
 }
 
+static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
+    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
+}
+
+enum ptl_status ptl_check_offsets(const char *name, const struct ptl_tensor *t, int64_t n_rows) {
+    int64_t before = 0;
+    if (t->shape[0] < 1) return ptl_fail(PTL_ERR_SHAPE, "%s: empty, expected B + 1 entries", name);
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        const int64_t at = index_at(t, i);
+        if (i == 0 && at != 0)
+            return ptl_fail(PTL_ERR_SEQLEN, "%s: begins with %" PRId64 ", expected 0", name, at);
+        if (at < before)
+            return ptl_fail(PTL_ERR_SEQLEN, "%s: entry %" PRId64 " is %" PRId64 ", less than %" PRId64
+                            " before it", name, i, at, before);
+        before = at;
+    }
+    if (before > n_rows)
+        return ptl_fail(PTL_ERR_SEQLEN, "%s: ends with %" PRId64 ", more than the %" PRId64 " rows", name,
+                        before, n_rows);
+    return PTL_OK;
+}
+
+enum ptl_status ptl_check_counts(const char *name, const struct ptl_tensor *t, int64_t n_seqs,
+                                 enum ptl_dtype *first) {
+    if (!ptl_given(t)) return PTL_OK;
+    enum ptl_status status = ptl_check_index(name, t, 0, 1, first);
+    if (status == PTL_OK && t->ndim == 1)
+        status = ptl_check_extent(name, t, 0, n_seqs, "number of sequences");
+    if (status != PTL_OK) return status;
+    for (int64_t b = 0; b < (t->ndim ? n_seqs : 1); b++)
+        if (index_at(t, b) < 0)
+            return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 " for sequence %" PRId64
+                            ", expected 0 or more", name, index_at(t, b), b);
+    return PTL_OK;
+}
+
 enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t) {
     /* Axes by ascending stride: each must step over all that the finer ones span. Sufficient, and
      * true of every slice and transpose of a plain array. */

@@ -25,6 +25,14 @@ enum ptl_status ptl_check_extent(const char *name, const struct ptl_tensor *t, i
 enum ptl_status ptl_check_index(const char *name, const struct ptl_tensor *t, int min_ndim,
                                 int max_ndim, enum ptl_dtype *first);
 
+/* The contents of an offsets tensor (ptl_check_index has passed, one axis): B + 1 entries, first 0,
+ * non-decreasing, last at most n_rows. */
+enum ptl_status ptl_check_offsets(const char *name, const struct ptl_tensor *t, int64_t n_rows);
+
+/* An optional number (ndim 0) or one for each sequence: an index tensor, nothing negative. */
+enum ptl_status ptl_check_counts(const char *name, const struct ptl_tensor *t, int64_t n_seqs,
+                                 enum ptl_dtype *first);
+
 /* No two elements of an output share memory. */
 enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t);
 

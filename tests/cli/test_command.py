@@ -1,0 +1,91 @@
+"""Usage, help, versions and info: exact texts and exit statuses."""
+
+import os
+import re
+
+import pytest
+
+USAGE = """usage: pantile COMMAND [ARGUMENTS]
+
+  info           what runs here: version, CPU, level, threads
+  demo           HSTU over real histories, next to the naive way
+  run            compute over .npy files
+  check          compute and compare with double
+  bench          time problems against the machine's peak
+  help COMMAND   how to use a command
+  help hstu      the words of a problem line
+  --version
+"""
+
+
+def test_no_command(pantile):
+    done = pantile()
+    assert (done.status, done.out, done.err) == (2, "", USAGE)
+
+
+@pytest.mark.parametrize("arguments", [["help"], ["--help"], ["-h"]])
+def test_help(pantile, arguments):
+    done = pantile(*arguments)
+    assert (done.status, done.out, done.err) == (0, USAGE, "")
+
+
+@pytest.mark.parametrize("command", ["info", "demo", "run", "check", "bench"])
+def test_help_of_a_command(pantile, command):
+    done = pantile("help", command)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"usage: pantile {command}")
+    assert pantile(command, "--help").out == done.out
+    assert max(map(len, done.out.splitlines())) <= 105
+
+
+def test_help_names_every_key(pantile):
+    text = pantile("help", "hstu").out
+    for key in """b h hk s sq sk lengths lengths_k d dv layout pad seqused_q seqused_k mask mask_batch mask_head
+                  num_contexts num_targets attn_scale view index seed cache q k v out seq_offsets_q seq_offsets_k rule
+                  window_size target_group_size min_full_attn_seq_len alpha scaling_seqlen max_seqlen_q max_seqlen_k
+                  dtype isa executor threads ms""".split():
+        assert re.search(rf"\b{key}=", text), key
+
+
+def test_unknown_command(refused):
+    refused("'frobnicate': unknown command, see 'pantile help'", "frobnicate")
+    refused("'frobnicate': unknown command, see 'pantile help'", "help", "frobnicate")
+
+
+def test_version(pantile):
+    done = pantile("--version")
+    assert done.status == 0
+    assert re.fullmatch(r"pantile \d+\.\d+\.\d+\n", done.out)
+
+
+def test_info(pantile):
+    done = pantile("info", PTL_NUM_THREADS="2")
+    assert (done.status, done.err) == (0, "")
+    lines = dict(line.split(": ", 1) for line in done.out.splitlines()[1:])
+    assert done.out.splitlines()[0] + "\n" == pantile("--version").out
+    assert list(lines) == ["cpu", "levels", "level", "threads", "executor"]
+    assert lines["levels"].split()[0] == "scalar"
+    assert lines["level"] == lines["levels"].split()[-1]
+    assert (lines["threads"], lines["executor"]) == ("2", "pool")
+
+
+def test_info_obeys_the_environment(pantile, refused):
+    done = pantile("info", PTL_NUM_THREADS="1", PTL_CPU="scalar")
+    assert done.out.splitlines()[2:] == ["levels: scalar", "level: scalar", "threads: 1", "executor: serial"]
+    refused("PTL_CPU: 'fast', expected scalar, avx2, avx512 or neon", "info", PTL_CPU="fast")
+    refused("PTL_NUM_THREADS: 'many', expected 1 to 1024", "info", PTL_NUM_THREADS="many")
+    refused("'now': info takes no arguments", "info", "now")
+
+
+@pytest.mark.parametrize("command", ["run", "check", "bench"])
+def test_empty_line(refused, command):
+    refused("line: empty, expected an operator and key=value words", command)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_full_disk(binary):
+    import subprocess
+
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([binary, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "pantile: stdout: cannot be written\n")

@@ -1,0 +1,46 @@
+"""Lines that PTL_VERBOSE=1 prints can be checked again as they are."""
+
+import re
+
+import pytest
+
+LINES = """
+s=33 d=16
+b=3 h=4 hk=2 s=37 d=20 dv=12 layout=dense
+b=5 h=2 lengths=uniform:0,70 d=8 pad=9 view=gap index=i32
+b=5 h=2 lengths=uniform:0,50 lengths_k=uniform:0,90 d=8 num_targets=random:9 num_contexts=random:4 target_group_size=3
+b=4 s=40 d=8 window_size=5,0 num_contexts=3 min_full_attn_seq_len=2
+b=4 sq=19 sk=20 d=8 seqused_q=random seqused_k=random attn_scale=token layout=dense
+b=4 s=20 d=8 mask=random attn_scale=0.25
+b=2 s=20 d=8 rule=none alpha=0.3
+b=0 s=4 d=8 seqused_q=random num_targets=random:3
+""".strip().splitlines()
+
+
+def words(line):
+    return dict(word.split("=", 1) for word in line.split()[1:])
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_logged_call_runs_again(pantile, line):
+    first = pantile("check", "hstu", *line.split(), PTL_VERBOSE="1")
+    assert first.status == 0
+    logged = first.err.splitlines()
+    assert len(logged) == 1 and logged[0].startswith("hstu ")
+    again = pantile("check", *logged[0].split(), PTL_VERBOSE="1")
+    assert again.status == 0, again.err
+    before, after = words(logged[0]), words(again.err)
+    before.pop("ms"), after.pop("ms")
+    assert before == after
+
+
+def test_a_summary_does_not(pantile, refused):
+    done = pantile("check", "hstu", "b=65", "s=3", "d=4", PTL_VERBOSE="1")
+    assert "lengths=summary:3,3.0,3" in done.err
+    refused("lengths: a summary cannot be run again, expected list:, uniform: or lognormal:", "check",
+            *done.err.split())
+
+
+def test_quiet_without_it(pantile):
+    assert pantile("check", "hstu", "s=3", "d=4").err == ""
+    assert re.search(r" ms=\d+\.\d{3}\n$", pantile("check", "hstu", "s=3", "d=4", PTL_VERBOSE="1").err)
