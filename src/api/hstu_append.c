@@ -82,11 +82,8 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, st
     TRY(ptl_check_extent("n_cached", &a->n_cached, 0, job->n_seqs, "number of sequences"));
     TRY(ptl_check_extent("page_offsets", &a->page_offsets, 0, job->n_seqs + 1, "entries of seq_offsets"));
     TRY(ptl_check_offsets("page_offsets", &a->page_offsets, a->page_ids.shape[0]));
-    if (ptl_given(&a->num_targets)) {
-        TRY(ptl_check_index("num_targets", &a->num_targets, 0, 1, &type));
-        if (a->num_targets.ndim == 1)
-            TRY(ptl_check_extent("num_targets", &a->num_targets, 0, job->n_seqs, "number of sequences"));
-    }
+    TRY(ptl_check_counts("num_targets", &a->num_targets, job->n_seqs, &type));
+    TRY(ptl_check_counts("n_cached", &a->n_cached, job->n_seqs, &type));
     job->offsets = index_of(&a->seq_offsets);
     job->targets = index_of(&a->num_targets);
     job->cached = index_of(&a->n_cached);
@@ -98,13 +95,10 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, st
         const int64_t cached = ptl_index_at(&job->cached, b), rows = n_new(job, b);
         const int64_t first = ptl_index_at(&job->page_offsets, b);
         const int64_t n_pages = ptl_index_at(&job->page_offsets, b + 1) - first;
-        if (ptl_index_at(&job->targets, b) < 0 || rows < 0)
+        if (rows < 0)
             return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64
                             ", expected 0 to its %" PRId64 " rows", ptl_index_at(&job->targets, b), b,
                             rows + ptl_index_at(&job->targets, b));
-        if (cached < 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "n_cached: %" PRId64 " for sequence %" PRId64
-                            ", expected 0 or more", cached, b);
         if (rows == 0) continue;
         if (cached > INT64_MAX - rows || (cached + rows - 1) / page_size >= n_pages)
             return ptl_fail(PTL_ERR_TABLE, "page_ids: %" PRId64 " pages for sequence %" PRId64

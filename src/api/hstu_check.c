@@ -74,26 +74,6 @@ static struct ptl_index index_of(const struct ptl_tensor *t, int64_t constant) {
     return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1, constant};
 }
 
-static enum ptl_status check_offsets(const char *name, const struct ptl_tensor *t, int64_t n_rows) {
-    const struct ptl_index x = index_of(t, 0);
-    const int64_t n = t->shape[0];
-    int64_t before = 0;
-    if (n < 1) return ptl_fail(PTL_ERR_SHAPE, "%s: empty, expected B + 1 entries", name);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = ptl_index_at(&x, i);
-        if (i == 0 && at != 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "%s: begins with %" PRId64 ", expected 0", name, at);
-        if (at < before)
-            return ptl_fail(PTL_ERR_SEQLEN, "%s: entry %" PRId64 " is %" PRId64 ", less than %" PRId64
-                            " before it", name, i, at, before);
-        before = at;
-    }
-    if (before > n_rows)
-        return ptl_fail(PTL_ERR_SEQLEN, "%s: ends with %" PRId64 ", more than the %" PRId64 " rows", name,
-                        before, n_rows);
-    return PTL_OK;
-}
-
 /* Offsets, used lengths and numbers of sequences; everything that says which rows exist. */
 static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
                                        enum ptl_dtype *index_type) {
@@ -110,7 +90,7 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
     } else {
         TRY(ptl_check_required("seq_offsets_q", &a->seq_offsets_q));
         TRY(ptl_check_index("seq_offsets_q", &a->seq_offsets_q, 1, 1, index_type));
-        TRY(check_offsets("seq_offsets_q", &a->seq_offsets_q, p->q_rows));
+        TRY(ptl_check_offsets("seq_offsets_q", &a->seq_offsets_q, p->q_rows));
         p->n_seqs = a->seq_offsets_q.shape[0] - 1;
         p->offsets_q = p->offsets_k = index_of(&a->seq_offsets_q, 0);
         if (ptl_given(&a->k_pages)) {
@@ -120,7 +100,7 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
             TRY(ptl_check_extent("seq_offsets_k", &a->seq_offsets_k, 0, p->n_seqs + 1,
                                  "entries of seq_offsets_q"));
             p->offsets_k = index_of(&a->seq_offsets_k, 0);
-            TRY(check_offsets("seq_offsets_k", &a->seq_offsets_k, p->k_rows));
+            TRY(ptl_check_offsets("seq_offsets_k", &a->seq_offsets_k, p->k_rows));
         } else {
             const int64_t end = ptl_index_at(&p->offsets_k, p->n_seqs);
             if (end > p->k_rows)
@@ -245,20 +225,6 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
 
 /* ---- Mask and scale ----------------------------------------------------------------------------- */
 
-static enum ptl_status check_per_seq(const char *name, const struct ptl_tensor *t, int64_t n_seqs,
-                                     struct ptl_index *index, enum ptl_dtype *index_type) {
-    *index = (struct ptl_index){0};
-    if (!ptl_given(t)) return PTL_OK;
-    TRY(ptl_check_index(name, t, 0, 1, index_type));
-    if (t->ndim == 1) TRY(ptl_check_extent(name, t, 0, n_seqs, "number of sequences"));
-    *index = index_of(t, 0);
-    for (int64_t b = 0; b < (t->ndim ? n_seqs : 1); b++)
-        if (ptl_index_at(index, b) < 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 " for sequence %" PRId64
-                            ", expected 0 or more", name, ptl_index_at(index, b), b);
-    return PTL_OK;
-}
-
 static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
                                   enum ptl_dtype *index_type) {
     p->window_left = a->window_left;
@@ -274,8 +240,10 @@ static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hs
     if (a->min_full_attn_seq_len < 0)
         return ptl_fail(PTL_ERR_PARAM, "min_full_attn_seq_len: %" PRId64 ", expected 0 or more",
                         a->min_full_attn_seq_len);
-    TRY(check_per_seq("num_contexts", &a->num_contexts, p->n_seqs, &p->contexts, index_type));
-    TRY(check_per_seq("num_targets", &a->num_targets, p->n_seqs, &p->targets, index_type));
+    TRY(ptl_check_counts("num_contexts", &a->num_contexts, p->n_seqs, index_type));
+    TRY(ptl_check_counts("num_targets", &a->num_targets, p->n_seqs, index_type));
+    p->contexts = index_of(&a->num_contexts, 0);
+    p->targets = index_of(&a->num_targets, 0);
     if (ptl_given(&a->num_targets) && a->target_group_size < 1)
         return ptl_fail(PTL_ERR_PARAM, "target_group_size: %" PRId64 ", expected 1 or more",
                         a->target_group_size);
