@@ -436,8 +436,6 @@ static enum ptl_status check_lengths(const struct ptl_hstu_params *a, const stru
 
 static enum ptl_status check_scale(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
     const struct ptl_tensor *s = &a->attn_scale;
-    p->alpha = a->alpha;
-    if (!isfinite(a->alpha)) return ptl_fail(PTL_ERR_PARAM, "alpha: %g, expected a finite number", a->alpha);
     if (ptl_given(s) == (a->scaling_seqlen != 0))
         return ptl_fail(PTL_ERR_PARAM, "scaling_seqlen, attn_scale: %s given, expected exactly one",
                         ptl_given(s) ? "both" : "neither");
@@ -524,6 +522,9 @@ static enum ptl_status check_inputs(const struct ptl_hstu_params *a, const char 
     TRY(check_max_seqlen("max_seqlen_k", a->max_seqlen_k, p->dense, p->k_rows, longest_k, &max_k));
     TRY(check_dense_mask(a, p, max_q, max_k));
     TRY(check_intervals(a, p));
+    p->alpha = a->alpha;
+    if (!isfinite(p->alpha))
+        return ptl_fail(PTL_ERR_PARAM, "alpha: %g, expected a finite number", p->alpha);
     TRY(check_bias(a, p, longest_q > longest_k ? longest_q : longest_k, max_q, max_k));
     return check_scale(a, p);
 }

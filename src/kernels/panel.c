@@ -33,7 +33,8 @@ void KERNEL(panel_store_f32)(const float *panel, int n_rows, ptrdiff_t n, const 
                 square[r] = r < wide ? v_load(panel + (d + r) * W + i) : v_zero();
             v_transpose(square);
             for (int r = 0; r < lanes; r++) {
-                vf x = v_mul(square[r], v_splat(scale[i + r]));
+                /* + 0: a row that saw nothing is +0 even where its scale is negative. */
+                vf x = v_add(v_mul(square[r], v_splat(scale[i + r])), v_zero());
                 if (wide == V_LANES) v_store(rows[i + r] + d, x);
                 else v_store_n(rows[i + r] + d, x, wide);
             }

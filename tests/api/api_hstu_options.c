@@ -129,17 +129,17 @@ static void row_23_more_queries_than_keys(void) {
     x.offsets_k[1] = 2;
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 0, more than its 2 keys; only window "
-                "(-1, -1) and a dense mask take that");
+                "(-1, -1), mask and intervals take that, without time_table");
     p->window_left = 4;
     p->window_right = -1;
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 0, more than its 2 keys; only window "
-                "(-1, -1) and a dense mask take that");
+                "(-1, -1), mask and intervals take that, without time_table");
     api_hstu_dense(&x);
     api_give_used(&x, 1, 3, 1, 0);
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 1, more than its 0 keys; only window "
-                "(-1, -1) and a dense mask take that");
+                "(-1, -1), mask and intervals take that, without time_table");
 }
 
 static void row_24_seqused(void) {
@@ -179,13 +179,13 @@ static void row_17_mask_and_rule(void) {
     api_give_mask(&x, 1, 1, 3, 3);
     api_give_contexts(&x, 0, 0);
     api_refused(&x, PTL_ERR_PARAM,
-                "mask: given together with num_contexts; a dense mask excludes "
+                "mask: given together with num_contexts; it excludes "
                 "the rule's options");
     api_hstu_jagged(&x);
     api_give_mask(&x, 1, 1, 3, 3);
     api_give_targets(&x, 0, 0);
     api_refused(&x, PTL_ERR_PARAM,
-                "mask: given together with num_targets; a dense mask excludes "
+                "mask: given together with num_targets; it excludes "
                 "the rule's options");
     api_hstu_jagged(&x);
     api_give_mask(&x, 1, 1, 3, 3);
@@ -196,10 +196,10 @@ static void row_17_mask_and_rule(void) {
     p->min_full_attn_seq_len = 0;
     p->window_left = 0;
     api_refused(&x, PTL_ERR_PARAM,
-                "mask: given together with a window; a dense mask excludes the rule's options");
+                "mask: given together with a window; it excludes the rule's options");
     p->window_left = p->window_right = -1;
     api_refused(&x, PTL_ERR_PARAM,
-                "mask: given together with a window; a dense mask excludes the rule's options");
+                "mask: given together with a window; it excludes the rule's options");
 }
 
 static void row_18_not_causal(void) {

@@ -127,16 +127,16 @@ static void row_7_head_sizes(void) {
 static void row_8_dtypes(void) {
     api_hstu_jagged(&x);
     p->q.dtype = PTL_F16;
-    api_refused(&x, PTL_ERR_DTYPE, "q: f16, expected f32");
+    api_refused(&x, PTL_ERR_DTYPE, "k: f32, but q is f16; all must be alike");
     api_hstu_jagged(&x);
     p->k.dtype = PTL_BF16;
-    api_refused(&x, PTL_ERR_DTYPE, "k: bf16, expected f32");
+    api_refused(&x, PTL_ERR_DTYPE, "k: bf16, but q is f32; all must be alike");
     api_hstu_jagged(&x);
     p->v.dtype = PTL_I32;
-    api_refused(&x, PTL_ERR_DTYPE, "v: i32, expected f32");
+    api_refused(&x, PTL_ERR_DTYPE, "v: i32, expected f32, f16 or bf16");
     api_hstu_jagged(&x);
     p->out.dtype = PTL_U8;
-    api_refused(&x, PTL_ERR_DTYPE, "out: u8, expected f32");
+    api_refused(&x, PTL_ERR_DTYPE, "out: u8, expected f32, f16 or bf16");
     p->out.dtype = (enum ptl_dtype)99;
     api_refused(&x, PTL_ERR_DTYPE, "out: dtype 99, which is none of enum ptl_dtype");
     api_hstu_jagged(&x);

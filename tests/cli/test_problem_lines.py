@@ -91,7 +91,7 @@ REFUSED = {
         "num_targets: given with window_right -1, expected window_right 0 (causal)",
     "d=20 s=5 num_targets=some": "num_targets: 'some', expected a whole number from 0 to 68719476736",
     "d=20 s=5 num_targets=2 mask=random":
-        "mask: given together with num_targets; a dense mask excludes the rule's options",
+        "mask: given together with num_targets; it excludes the rule's options",
     "d=20 s=5 mask=full": "mask: 'full', expected random, random:density or causal",
     "d=20 s=5 mask=random:2": "mask: density '2', expected 0 to 1",
     "d=20 s=5 mask_batch=1": "mask_batch: given without mask, expected mask=random or mask=causal",
