@@ -9,5 +9,6 @@ extern const struct test_suite api_context_suite;
 extern const struct test_suite api_hstu_tensors_suite;
 extern const struct test_suite api_hstu_options_suite;
 extern const struct test_suite api_hstu_accepts_suite;
+extern const struct test_suite api_hstu_nomem_suite;
 
 #endif

@@ -1,0 +1,98 @@
+/* PTL_ERR_NOMEM: a call whose scratch memory cannot be had, in a child process with little address space.
+ * Nothing is written, and the context works again when there is memory. */
+#define _GNU_SOURCE
+#include <pantile/pantile.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api_suites.h"
+#include "guard.h"
+#include "problem.h"
+
+enum { RIGHT, NO_LIMIT_HERE, WRONG_STATUS, WRONG_MESSAGE, WRITTEN, NO_RECOVERY };
+
+static void run_all(void *host, int64_t n, ptl_range_fn fn, void *arg) {
+    (void)host;
+    fn(arg, 0, n);
+}
+
+/* Leaves some bytes of address space above what is mapped now; false where that has no effect. */
+static bool limit_memory(rlim_t more) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld", &pages) != 1) return false;
+    fclose(f);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) return false;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return false;
+    void *probe = mmap(NULL, more * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return probe == MAP_FAILED;
+}
+
+static void lift_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_AS, &limit);
+}
+
+static int call_without_memory(struct ptl_context *ctx, const struct ptl_hstu_params *p) {
+    uint32_t *out = p->out.data;
+    const int64_t n = p->out.shape[0] * p->out.shape[1] * p->out.shape[2];
+    for (int64_t i = 0; i < n; i++) out[i] = GUARD_WORD;
+    if (!limit_memory(1 << 20)) return NO_LIMIT_HERE;
+    const enum ptl_status status = ptl_hstu_forward(ctx, p);
+    lift_limit();
+    if (status != PTL_ERR_NOMEM) return WRONG_STATUS;
+    if (strcmp(ptl_message(), "scratch: no memory for 1000 threads") != 0) return WRONG_MESSAGE;
+    for (int64_t i = 0; i < n; i++)
+        if (out[i] != GUARD_WORD) return WRITTEN;
+    return ptl_hstu_forward(ctx, p) == PTL_OK ? RIGHT : NO_RECOVERY;
+}
+
+static void no_memory(void) {
+    static const char *const outcomes[] = {
+        "",        "the limit has no effect here", "not PTL_ERR_NOMEM", "another message",
+        "written", "the next call fails too"};
+    struct ptl_context_options o;
+    struct ptl_context *ctx;
+    struct problem problem;
+    char error[128];
+    if (test_quick()) { /* sanitizers and emulators have their own idea of address space */
+        test_skip("address space is not limited in a quick run");
+        return;
+    }
+    ptl_context_options_init(&o);
+    o.executor = PTL_EXEC_HOST; /* slots for 1000 threads, without the threads */
+    o.num_threads = 1000;
+    o.parallel_for = run_all;
+    if (!problem_create(&problem, "hstu s=3000 d=64 dv=256", 0, error, sizeof error)) {
+        FAIL("%s", error);
+        return;
+    }
+    if (ptl_context_create(&ctx, &o) != PTL_OK) FAIL("%s", ptl_message());
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) _exit(call_without_memory(ctx, &problem.hstu));
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) {
+        FAIL("the child did not come back");
+    } else if (WEXITSTATUS(status) == NO_LIMIT_HERE) {
+        test_skip("%s", outcomes[NO_LIMIT_HERE]);
+    } else if (WEXITSTATUS(status) != RIGHT) {
+        FAIL("%s",
+             outcomes[WEXITSTATUS(status) <= NO_RECOVERY ? WEXITSTATUS(status) : WRONG_STATUS]);
+    }
+    ptl_context_destroy(ctx);
+    problem_destroy(&problem);
+}
+
+static const struct test tests[] = {
+    {"no_memory", no_memory},
+};
+TEST_SUITE(api_hstu_nomem_suite, "api/hstu", tests);
