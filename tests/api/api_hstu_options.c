@@ -191,8 +191,8 @@ static void row_17_mask_and_rule(void) {
     api_give_mask(&x, 1, 1, 3, 3);
     p->min_full_attn_seq_len = 1;
     api_refused(&x, PTL_ERR_PARAM,
-                "mask: given together with min_full_attn_seq_len; a dense mask "
-                "excludes the rule's options");
+                "mask: given together with min_full_attn_seq_len; "
+                "it excludes the rule's options");
     p->min_full_attn_seq_len = 0;
     p->window_left = 0;
     api_refused(&x, PTL_ERR_PARAM,
