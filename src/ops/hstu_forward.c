@@ -340,7 +340,10 @@ static void each_block(struct forward_job *job, bool place) {
 
 enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_hstu_problem *p) {
     const int n_threads = ctx->executor.n_threads;
-    struct forward_job job = {.p = p, .kernels = ctx->kernels, .block_rows = choose_block_rows(p, ctx->kernels)};
+    struct forward_job job; /* not cleared: the schedule is 8 KiB, and small calls count in microseconds */
+    job.p = p;
+    job.kernels = ctx->kernels;
+    job.block_rows = choose_block_rows(p, ctx->kernels);
 
     for (;;) {
         ptl_schedule_begin(&job.schedule, p->n_q_heads);

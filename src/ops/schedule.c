@@ -16,8 +16,11 @@ static int bucket_of(int64_t cost) {
 }
 
 void ptl_schedule_begin(struct ptl_schedule *s, int64_t n_heads) {
-    memset(s, 0, sizeof *s);
+    memset(s->count, 0, sizeof s->count); /* the other arrays are set where they are used */
     s->n_heads = n_heads;
+    s->n_tasks = 0;
+    s->total_cost = 0.0;
+    atomic_init(&s->drawn, 0);
     s->first = PTL_SCHEDULE_BUCKETS;
     s->last = -1;
 }
