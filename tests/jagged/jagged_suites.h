@@ -10,5 +10,6 @@ extern const struct test_suite jagged_gradients_suite;
 extern const struct test_suite position_time_suite;
 extern const struct test_suite jagged_refusals_suite;
 extern const struct test_suite jagged_huge_suite;
+extern const struct test_suite jagged_bench_suite;
 
 #endif
