@@ -6,7 +6,7 @@
  *              The mask is a float tensor of the same shape: scores and mask are the 4 of the
  *              article's 4.125 G. The passes work in place, in cache-sized blocks, on all threads,
  *              with the library's products, on memory that was touched before the clock starts.
- *   fused      padded. The same arithmetic tile by tile: the mask is still read, the scores are gone.
+ *   fused      padded. The same arithmetic tile by tile: the mask is read, the scores are gone.
  *   skipping   padded. ptl_hstu_forward and its causal rule: no mask, nothing above the diagonal.
  *   jagged     ptl_hstu_forward on the sequences as they are, all in one call.
  *   pipelined  jagged, and the three stages interleaved: while tile i has its QK product, tile i-1
@@ -34,15 +34,41 @@ static const double RUNS_SECONDS = 2;
 
 enum { SAMPLES = 1024 };
 
+/* A second or so at the scalar level, 5 to 20 ms at the others. */
+static const double PROBE_PAIRS = 2e6;
+
 /* One row whose result is known in double. */
 struct sample {
     int64_t seq, row, head;
 };
 
-static double now(void) {
+static double clock_seconds(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void) {
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+/* The fastest of some runs: its time, and the CPU time of all threads in it. */
+struct timing {
+    double seconds, cpu_seconds;
+    double begin, cpu_begin;
+    int runs;
+};
+
+static void begin_run(struct timing *t) {
+    t->cpu_begin = clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
+    t->begin = now();
+}
+
+static void end_run(struct timing *t) {
+    const double seconds = now() - t->begin;
+    if (t->runs++ > 0 && seconds >= t->seconds) return;
+    t->seconds = seconds;
+    t->cpu_seconds = clock_seconds(CLOCK_PROCESS_CPUTIME_ID) - t->cpu_begin;
 }
 
 /* ---- What the process really holds ----------------------------------------------------------- */
@@ -208,33 +234,43 @@ static double seen_pairs(const struct ladder *l, int64_t n_seqs) {
     return pairs;
 }
 
+/* The rung is as fast as this, on top of what it took for other batches. */
+static void add_timing(const struct ladder *l, struct ladder_rung *rung, const struct timing *t) {
+    const double cpu_seconds = rung->share * rung->seconds * l->n_threads + t->cpu_seconds;
+    rung->seconds += t->seconds;
+    rung->share = cpu_seconds / (rung->seconds * l->n_threads);
+    if (rung->runs == 0 || t->runs < rung->runs) rung->runs = t->runs;
+}
+
 /* Jagged and pipelined in turn, so that both meet the same disturbances. Called before the padded
  * rungs and after them: what disturbs the machine for seconds should not decide between the rungs.
  * */
-static enum ptl_status climb_jagged(struct ladder *l, struct ptl_context *ctx) {
+static enum ptl_status climb_jagged(struct ladder *l, struct ptl_context *ctx,
+                                    struct timing timing[2]) {
     struct ladder_rung *jagged = &l->result->rung[LADDER_JAGGED];
     struct ladder_rung *pipelined = &l->result->rung[LADDER_PIPELINED];
     const struct ptl_hstu_params a = jagged_params(l, l->out);
     const double begin = now();
     say(l, "jagged");
     for (int run = 0; run < MAX_RUNS && (run == 0 || now() - begin < RUNS_SECONDS); run++) {
-        const bool first = jagged->runs == 0;
+        const bool first = timing[0].runs == 0;
         int64_t resident = first ? begin_resident() : -1;
-        double t = now();
+        begin_run(&timing[0]);
         const enum ptl_status status = ptl_hstu_forward(ctx, &a);
-        t = now() - t;
+        end_run(&timing[0]);
         if (status != PTL_OK) return status;
         if (first) end_resident(jagged, resident);
-        if (first || t < jagged->seconds) jagged->seconds = t;
 
-        resident = first ? begin_resident() : -1;
-        t = now();
+        if (first) resident = begin_resident();
+        begin_run(&timing[1]);
         ladder_run_pipelined(l);
-        t = now() - t;
+        end_run(&timing[1]);
         if (first) end_resident(pipelined, resident);
-        if (first || t < pipelined->seconds) pipelined->seconds = t;
-        jagged->runs = ++pipelined->runs;
     }
+    jagged->seconds = pipelined->seconds = 0;
+    jagged->runs = pipelined->runs = 0;
+    add_timing(l, jagged, &timing[0]);
+    add_timing(l, pipelined, &timing[1]);
     jagged->above_bytes = held_by(ctx);
     pipelined->above_bytes = (int64_t)((size_t)l->n_threads * l->slot_bytes) +
                              ladder_count_blocks(l) * (int64_t)sizeof(struct ptl_block);
@@ -248,36 +284,22 @@ static void most64(int64_t *most, int64_t x) {
     if (x > *most) *most = x;
 }
 
-/* The fastest of up to MAX_RUNS runs within the time; one run in any case. */
-struct timing {
-    double best, begin, last, seconds;
-    int runs;
-};
-
-static bool run_again(struct timing *t) {
-    const double at = now();
-    if (t->begin == 0) {
-        t->begin = t->last = at;
-        return true;
-    }
-    if (t->runs == 0 || at - t->last < t->best) t->best = at - t->last;
-    t->runs++;
-    t->last = now();
-    return t->runs < MAX_RUNS && at - t->begin < t->seconds;
-}
-
 /* After a batch's runs: its time, memory and errors go into the rung; out is made unlike any
  * result. */
 static void finish_batch(struct ladder *l, struct ladder_rung *rung, const struct timing *t,
                          size_t above, size_t mask) {
     const struct padded *b = &l->batch;
-    rung->seconds += t->best;
-    if (rung->runs == 0 || t->runs < rung->runs) rung->runs = t->runs;
+    add_timing(l, rung, t);
     most64(&rung->above_bytes, (int64_t)above);
     most64(&rung->total_bytes,
            (int64_t)(above + mask + 4 * ladder_batch_floats(l) * sizeof(float)));
     compare(l, rung, b->out, b->first_seq, b->n_seqs, b->n);
     memset(b->out, 0xff, ladder_batch_floats(l) * sizeof(float));
+}
+
+/* Up to MAX_RUNS runs within the time; one in any case. */
+static bool run_again(const struct timing *t, double begin, double seconds) {
+    return t->runs == 0 || (t->runs < MAX_RUNS && now() - begin < seconds);
 }
 
 /* The three padded rungs on the batch aimed at. */
@@ -294,26 +316,39 @@ static enum ptl_status climb_batch(struct ladder *l, struct ptl_context *ctx, do
     resident = begin_resident();
     enum ptl_status status = ladder_open_scores(l);
     if (status != PTL_OK) return status;
-    struct timing t = {.seconds = seconds};
-    while (run_again(&t)) ladder_run_naive(l);
+    struct timing t = {0};
+    for (double begin = now(); run_again(&t, begin, seconds);) {
+        begin_run(&t);
+        ladder_run_naive(l);
+        end_run(&t);
+    }
     end_resident(&rungs[LADDER_NAIVE], resident);
     finish_batch(l, &rungs[LADDER_NAIVE], &t, mask + of_threads, mask);
 
     say(l, "fused");
     resident = begin_resident();
-    t = (struct timing){.seconds = seconds};
-    while (run_again(&t)) ladder_run_fused(l);
+    t = (struct timing){0};
+    for (double begin = now(); run_again(&t, begin, seconds);) {
+        begin_run(&t);
+        ladder_run_fused(l);
+        end_run(&t);
+    }
     end_resident(&rungs[LADDER_FUSED], resident);
     finish_batch(l, &rungs[LADDER_FUSED], &t, of_threads, mask);
 
     say(l, "skipping");
     const struct ptl_hstu_params a = padded_params(l);
     resident = begin_resident();
-    t = (struct timing){.seconds = seconds};
-    while (status == PTL_OK && run_again(&t)) status = ptl_hstu_forward(ctx, &a);
+    t = (struct timing){0};
+    for (double begin = now(); run_again(&t, begin, seconds);) {
+        begin_run(&t);
+        status = ptl_hstu_forward(ctx, &a);
+        end_run(&t);
+        if (status != PTL_OK) return status;
+    }
     end_resident(&rungs[LADDER_SKIPPING], resident);
-    if (status == PTL_OK) finish_batch(l, &rungs[LADDER_SKIPPING], &t, (size_t)held_by(ctx), 0);
-    return status;
+    finish_batch(l, &rungs[LADDER_SKIPPING], &t, (size_t)held_by(ctx), 0);
+    return PTL_OK;
 }
 
 static enum ptl_status climb_padded(struct ladder *l, struct ptl_context *ctx) {
@@ -340,16 +375,33 @@ static enum ptl_status climb_padded(struct ladder *l, struct ptl_context *ctx) {
     return status;
 }
 
-/* Sequences that the whole ladder can take in the time, judged by the jagged rung's speed: the
- * naive form counts three times its products, the rest by its repetitions. */
-static int64_t affordable(const struct ladder *l) {
-    const double rate = seen_pairs(l, l->n_seqs) / l->result->rung[LADDER_JAGGED].seconds;
+/* Causal pairs of a head that the library computes in a second, by the first sequences alone. */
+static enum ptl_status probe_rate(struct ladder *l, double *rate) {
+    const int64_t all = l->n_seqs;
+    for (l->n_seqs = 1; l->n_seqs < all && seen_pairs(l, l->n_seqs) < PROBE_PAIRS;) l->n_seqs++;
+    const struct ptl_hstu_params a = jagged_params(l, l->out);
+    struct timing t = {0};
+    enum ptl_status status = PTL_OK;
+    while (status == PTL_OK && t.runs < 2) { /* the first starts threads and touches memory */
+        begin_run(&t);
+        status = ptl_hstu_forward(l->ctx, &a);
+        end_run(&t);
+    }
+    *rate = seen_pairs(l, l->n_seqs) / t.seconds;
+    l->n_seqs = all;
+    return status;
+}
+
+/* Sequences that the whole ladder can take in the time: the naive form counts three times its
+ * products, the others by their repetitions. */
+static int64_t affordable(const struct ladder *l, double rate) {
     int64_t n = l->n_seqs;
     for (;;) {
         const double longest = (double)ladder_longest(l, 0, n);
         const double padded = (double)n * longest * longest / rate;
-        const double need =
-            3 * padded + fmax(1.1 * padded, RUNS_SECONDS) + fmax(0.6 * padded, RUNS_SECONDS);
+        const double seen = seen_pairs(l, n) / rate;
+        const double need = 3 * padded + fmax(1.1 * padded, RUNS_SECONDS) +
+                            fmax(0.6 * padded, RUNS_SECONDS) + 2 * fmax(2 * seen, RUNS_SECONDS);
         if (n == 1 || need <= l->limits->seconds) return n;
         n = n * 7 / 8;
     }
@@ -357,15 +409,15 @@ static int64_t affordable(const struct ladder *l) {
 
 static enum ptl_status climb(struct ladder *l, struct ptl_context *jagged_ctx,
                              struct ptl_context *padded_ctx) {
-    enum ptl_status status = climb_jagged(l, jagged_ctx);
+    double rate;
+    say(l, "probing");
+    enum ptl_status status = probe_rate(l, &rate);
     if (status != PTL_OK) return status;
-    const int64_t n = affordable(l);
-    if (n < l->n_seqs) {
-        l->n_seqs = n;
-        memset(l->result, 0, sizeof *l->result);
-        status = climb_jagged(l, jagged_ctx);
-        if (status != PTL_OK) return status;
-    }
+    l->n_seqs = affordable(l, rate);
+
+    struct timing timing[2] = {{0}};
+    status = climb_jagged(l, jagged_ctx, timing);
+    if (status != PTL_OK) return status;
     l->result->n_seqs = l->n_seqs;
     l->result->seen_pairs = seen_pairs(l, l->n_seqs);
     l->result->sampled_rows = SAMPLES;
@@ -377,7 +429,7 @@ static enum ptl_status climb(struct ladder *l, struct ptl_context *jagged_ctx,
     compare(l, &l->result->rung[LADDER_JAGGED], l->out, 0, l->n_seqs, 0);
     compare(l, &l->result->rung[LADDER_PIPELINED], l->other_out, 0, l->n_seqs, 0);
     status = climb_padded(l, padded_ctx);
-    return status == PTL_OK ? climb_jagged(l, jagged_ctx) : status;
+    return status == PTL_OK ? climb_jagged(l, jagged_ctx, timing) : status;
 }
 
 static size_t out_floats(const struct ladder *l) {

@@ -27,6 +27,7 @@ enum { LADDER_NAIVE, LADDER_FUSED, LADDER_SKIPPING, LADDER_JAGGED, LADDER_PIPELI
 
 struct ladder_rung {
     double seconds; /* the fastest of `runs`; padded rungs: summed over the batches */
+    double share;   /* of its threads' time that the process had then; below 1 others ran, too */
     int runs;
     /* Of the largest batch. above_bytes is what the rung allocates beyond q, k, v, out and its mask
      * input; resident_bytes is by how much the process really grew meanwhile, -1 when not known. */

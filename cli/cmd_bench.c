@@ -81,9 +81,8 @@ static void reset_peak(void) {
 }
 
 /* Memory above inputs and output. The context's arenas are all that a call allocates, they never
- * shrink, and their size is exact. The growth of the process counts everything, but the kernel's
- * counters blur it by some hundred KiB, and reused heap does not show: it is only believed where
- * it is clearly more. */
+ * shrink, and their size is exact. The growth of the process counts everything, but by the kernel's
+ * coarse counters, and reused heap does not show: it is only believed where it is clearly more. */
 static double extra_bytes(struct ptl_context *ctx, double growth) {
     static const double blur = 2 << 20;
     struct ptl_context_info info = {.struct_size = sizeof info};

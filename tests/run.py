@@ -62,8 +62,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path, help="build folder")
     parser.add_argument("--quick", action="store_true", help="the small subset, for slow builds")
-    parser.add_argument("--filter", nargs="*", default=[], help="only C tests whose names contain one of these")
-    parser.add_argument("--emulator", default="", help="command in front of the C tests")
+    parser.add_argument("--prefix", default="", help="command in front of the C tests: an emulator")
     parser.add_argument("--python", help="interpreter with pytest: run the Python tests too")
     parser.add_argument("--timeout", type=float, default=900, help="seconds per program")
     args = parser.parse_args()
@@ -71,7 +70,7 @@ def main():
     build = args.build.resolve()
     env = dict(os.environ, PANTILE_BUILD=str(build))
     quick = ["--quick"] if args.quick else []
-    suites = [("C", [*shlex.split(args.emulator), str(build / "pantile_tests"), *quick, *args.filter])]
+    suites = [("C", [*shlex.split(args.prefix), str(build / "pantile_tests"), *quick])]
     if args.python:
         for folder in sorted({path.parent for path in (ROOT / "tests").rglob("test_*.py")}):
             command = [args.python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)]

@@ -4,5 +4,6 @@
 
 #include <pantile/base.h>
 #include <pantile/hstu.h>
+#include <pantile/jagged.h>
 
 #endif

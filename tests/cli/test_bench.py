@@ -106,6 +106,13 @@ def test_nothing_to_compute(bench):
         assert (row["gflops"], row["error"]) == (0, 0)
 
 
+def test_mismatch(pantile):
+    done = pantile("bench", "hstu", "s=40", "d=8", "alpha=3e38", "attn_scale=2", "isa=scalar", "threads=1", "--reps", "1",
+                   "-o", "jsonl")
+    assert (done.status, done.err) == (1, "")
+    assert json.loads(done.out)["error"] is None
+
+
 def test_refusals(refused, pantile):
     refused("'--fast': unknown option, see 'pantile help bench'", "bench", "hstu", "s=4", "d=4", "--fast")
     refused("--reps: nothing behind it, see 'pantile help bench'", "bench", "hstu", "s=4", "d=4", "--reps")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -84,8 +85,6 @@ def test_empty_line(refused, command):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_full_disk(binary):
-    import subprocess
-
     with open("/dev/full", "w") as full:
         done = subprocess.run([binary, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "pantile: stdout: cannot be written\n")

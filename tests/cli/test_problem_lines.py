@@ -165,3 +165,10 @@ def test_results_depend_on_the_problem_alone(pantile, tmp_path):
     assert plain == result("view=bhsd") == result("view=gap", "threads=3") == result("view=uvqk", "index=i32")
     assert result("pad=2")[128:len(plain)] == plain[128:]
     assert plain != result("seed=2")
+
+
+def test_mismatch(pantile):
+    """Sums that overflow fp32 but not double: the one honest way to fail."""
+    done = pantile("check", "hstu", "s=40", "d=8", "alpha=3e38", "attn_scale=2", "isa=scalar", "threads=1")
+    assert (done.status, done.err) == (1, "")
+    assert done.out == "FAIL: error inf, bound 5e-06, all 40 rows; scalar, serial, 1 thread\n"

@@ -52,24 +52,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 
 /* ---- Seeds ----------------------------------------------------------------------------------- */
 
-#define HEADER_V1(length) "\x93NUMPY\x01\x00" length "\x00"
 #define SEED(text)                                                                                 \
     { text, sizeof text - 1 }
+#define VERSION_1(header, data) SEED("\x93NUMPY\x01\x00\x46\x00" header data)
+#define VERSION_2(header, data) SEED("\x93NUMPY\x02\x00\x46\x00\x00\x00" header data)
 
+/* Headers of 0x46 = 70 bytes. */
 const struct fuzz_seed fuzz_seeds[] = {
-    SEED(HEADER_V1("\x46") "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }            \n"
-                           "\x00\x00\x80\x3f\x00\x00\x00\x40"),
-    SEED(HEADER_V1("\x46") "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1), }          \n"
-                           "abc"),
-    SEED(HEADER_V1("\x46") "{'descr': '<i8', 'fortran_order': False, 'shape': (), }              \n"
-                           "\x01\x02\x03\x04\x05\x06\x07\x08"),
-    SEED(HEADER_V1(
-        "\x46") "{'descr': '<u2', 'fortran_order': False, 'shape': (1, 0, 2, 9), }    \n"),
-    SEED("\x93NUMPY\x02\x00\x41\x00\x00\x00{\"shape\":(1,2,),\"fortran_order\":False,\"descr\":\"<"
-         "i4\"}"
-         "            \n01234567"),
-    SEED(HEADER_V1(
-        "\x46") "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 3), }           \n"),
+    VERSION_1("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }            \n",
+              "\x00\x00\x80\x3f\x00\x00\x00\x40"),
+    VERSION_1("{'descr': '|u1', 'fortran_order': False, 'shape': (3, 1), }          \n", "abc"),
+    VERSION_1("{'descr': '<i8', 'fortran_order': False, 'shape': (), }              \n",
+              "01234567"),
+    VERSION_1("{'descr': '<u2', 'fortran_order': False, 'shape': (1, 0, 2, 9), }    \n", ""),
+    VERSION_1("{'descr': '>f8', 'fortran_order': True, 'shape': (2, 3), }           \n", ""),
+    VERSION_2("{\"shape\":(1,2,),\"fortran_order\":False,\"descr\":\"<i4\"}                 \n",
+              "01234567"),
     SEED("'descr'"),
     SEED("'fortran_order'"),
     SEED("'shape'"),

@@ -16,42 +16,44 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("PANTILE_BUILD", ROOT / "build"))
 CC = os.environ.get("CC", "cc")
 FLAGS = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-sanitize-recover=all"]
+TARGETS = ["fuzz_npy", "fuzz_line"]
 SOURCES = ["cli/npy.c", "cli/problem.c", "cli/problem_line.c", "cli/problem_memory.c", "cli/random.c", "cli/words.c"]
 
 
+def has_sanitizers(compiler, sanitizers, folder):
+    empty = folder / "empty.c"
+    empty.write_text("int LLVMFuzzerTestOneInput(void);\nint LLVMFuzzerTestOneInput(void) { return 0; }\n"
+                     if "fuzzer" in sanitizers else "int main(void) { return 0; }\n")
+    command = [compiler, f"-fsanitize={sanitizers}", empty, "-o", folder / "empty"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
 def build(compiler, sanitizers, name, sources, folder):
-    """The program, or None when this compiler has no such sanitizers."""
     program = folder / name
-    include = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'cli'}"]
-    probe = folder / "probe.c"
-    main = "" if "fuzzer" not in sanitizers else "int LLVMFuzzerTestOneInput(const char *p, long n);\n"
-    body = "int main(void) { return 0; }" if not main else "int LLVMFuzzerTestOneInput(const char *p, long n) { (void)p; (void)n; return 0; }"
-    probe.write_text(main + body + "\n")
-    if subprocess.run([compiler, f"-fsanitize={sanitizers}", probe, "-o", folder / "probe"], capture_output=True).returncode:
-        return None
-    done = subprocess.run([compiler, *FLAGS, f"-fsanitize={sanitizers}", *include, *(ROOT / s for s in sources),
-                           BUILD / "libpantile.a", "-lm", "-pthread", "-o", program], capture_output=True, text=True)
+    done = subprocess.run([compiler, *FLAGS, f"-fsanitize={sanitizers}", f"-I{ROOT / 'include'}", f"-I{ROOT / 'cli'}",
+                           *(ROOT / source for source in sources), BUILD / "libpantile.a", "-lm", "-pthread", "-o",
+                           program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return program
 
 
-@pytest.mark.parametrize("target", ["fuzz_npy", "fuzz_line"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_mutated_seeds(target, tmp_path):
+    if not has_sanitizers(CC, "address,undefined", tmp_path):
+        pytest.skip(f"{CC} has no address and undefined sanitizers")
     sources = [f"tests/fuzz/{target}.c", "tests/fuzz/fuzz_main.c", *SOURCES]
     program = build(CC, "address,undefined", target, sources, tmp_path)
-    if not program:
-        pytest.skip(f"{CC} has no address and undefined sanitizers")
     done = subprocess.run([program, "-n", "20000"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(" seeds, 20000 mutations\n")
 
 
-@pytest.mark.parametrize("target", ["fuzz_npy", "fuzz_line"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_libfuzzer(target, tmp_path):
     clang = shutil.which("clang")
-    program = clang and build(clang, "fuzzer,address,undefined", target, [f"tests/fuzz/{target}.c", *SOURCES], tmp_path)
-    if not program:
+    if not clang or not has_sanitizers(clang, "fuzzer,address,undefined", tmp_path):
         pytest.skip("no clang with libFuzzer")
+    program = build(clang, "fuzzer,address,undefined", target, [f"tests/fuzz/{target}.c", *SOURCES], tmp_path)
     done = subprocess.run([program, "-max_total_time=10", "-max_len=4096", "-seed=1", "-timeout=10"], cwd=tmp_path,
                           capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
