@@ -13,8 +13,9 @@ enum problem_flags {
 struct problem_memory; /* what the problem owns */
 
 struct problem {
-    char op[32];                 /* "hstu" */
+    char op[32];                 /* "hstu", "hstu_backward" */
     struct ptl_hstu_params hstu; /* complete arguments over the problem's own memory */
+    struct ptl_hstu_grads grads; /* those of hstu_backward */
     int threads;                 /* 0: the default */
     enum ptl_isa isa;            /* AUTO unless the line says */
     enum ptl_executor_kind executor;
