@@ -1,56 +1,22 @@
 /* Makes the arguments of a problem line: lengths drawn, arrays laid out as the view says, contents
  * seeded. A row's contents depend on the seed and its place (sequence, row, head) alone, so lines
  * that differ in layout, view, padding or batch hold the same numbers. */
-#include "problem.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem_line.h"
+#include "../ref/elements.h"
+#include "problem_build.h"
 #include "problem_memory.h"
-#include "random.h"
-
-/* What a stream of numbers is for. */
-enum purpose {
-    OF_Q,
-    OF_K,
-    OF_V,
-    OF_LENGTHS,
-    OF_LENGTHS_K,
-    OF_USED_Q,
-    OF_USED_K,
-    OF_CONTEXTS,
-    OF_TARGETS,
-    OF_SCALE,
-    OF_MASK
-};
-
-enum { GAP = 5 }; /* floats between rows of view=gap: odd, so that rows are unaligned */
 
 /* Deviation of the logarithm of lognormal lengths: a heavy tail, 5 % are over three times the
  * mean. */
 static const double log_deviation = 1.0;
 
-/* One sequence: rows allocated and used, for queries and for keys. */
-struct seq {
-    int64_t room_q, room_k, uq, uk;
-    int64_t first_q, first_k; /* jagged rows before it */
-};
-
-struct builder {
-    const struct problem_line *line;
-    struct ptl_hstu_params *out;
-    struct problem_memory *memory;
-    struct refusal *refusal;
-    struct seq *seqs; /* b of them, and one that ends the rows */
-    bool queries_fit; /* the rule needs uq <= uk */
-};
-
 /* ---- Lengths --------------------------------------------------------------------------------- */
 
-static struct random_stream stream_of(const struct builder *w, enum purpose purpose, int64_t b) {
+struct random_stream stream_of(const struct builder *w, enum purpose purpose, int64_t b) {
     return random_stream_at(w->line->seed, purpose, b, 0, 0);
 }
 
@@ -109,7 +75,7 @@ static bool draw_lengths(const struct builder *w, int64_t b, struct seq *s) {
     if (w->queries_fit && s->uq > s->uk)
         return refuse(w->refusal,
                       "lengths: %" PRId64 " queries in sequence %" PRId64 ", more than its %" PRId64
-                      " keys; only rule=none and mask take that",
+                      " keys; only rule=none, mask and intervals take that",
                       s->uq, b, s->uk);
     return true;
 }
@@ -129,7 +95,7 @@ static bool draw_sequences(struct builder *w) {
     return true;
 }
 
-static int64_t longest(const struct builder *w, bool keys) {
+int64_t longest(const struct builder *w, bool keys) {
     int64_t n = 0;
     for (int64_t b = 0; b < w->line->b; b++) {
         const int64_t length = keys ? w->seqs[b].uk : w->seqs[b].uq;
@@ -138,11 +104,17 @@ static int64_t longest(const struct builder *w, bool keys) {
     return n;
 }
 
+int64_t max_rows(const struct builder *w, bool keys) {
+    const struct problem_line *p = w->line;
+    const int64_t given = keys ? p->max_seqlen_k : p->max_seqlen_q;
+    if (given >= 0) return given;
+    return p->dense ? (keys ? p->sk : p->sq) : longest(w, keys);
+}
+
 /* ---- Arrays ---------------------------------------------------------------------------------- */
 
-/* A contiguous array full of 0xff. */
-static bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int ndim,
-                 const int64_t *shape, struct ptl_tensor *t) {
+bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int ndim, const int64_t *shape,
+          struct ptl_tensor *t) {
     int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
     for (int i = 0; i < ndim; i++)
         if (__builtin_mul_overflow(bytes, shape[i], &bytes))
@@ -153,47 +125,49 @@ static bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int 
     return true;
 }
 
-/* Rows with heads as the view arranges them. */
-static bool take_rows(struct builder *w, const char *name, int64_t rows, int64_t heads, int64_t dim,
-                      struct ptl_tensor *t) {
-    const bool dense = w->line->dense;
-    const int64_t shape[4] = {w->line->b, rows, heads, dim};
+bool take_rows(struct builder *w, const char *name, const struct rows_shape *x,
+               struct ptl_tensor *t) {
+    const bool dense = x->batch >= 0;
+    const int64_t shape[4] = {x->batch, x->rows, x->heads, x->dim};
+    const enum ptl_dtype dtype = w->line->dtype;
     const int ndim = dense ? 4 : 3;
-    int64_t n_rows, n_floats;
-    if (__builtin_mul_overflow(rows, dense ? w->line->b : 1, &n_rows) ||
-        __builtin_mul_overflow(n_rows, heads * dim + GAP, &n_floats))
-        return refuse(w->refusal, "%s: more than 2^63 floats", name);
-    n_floats = n_rows * heads * dim;
-    if (w->line->view == VIEW_GAP && n_floats > 0) n_floats += (n_rows - 1) * GAP;
-    if (!take(w, name, PTL_F32, 1, &n_floats, t)) return false;
-    *t = ptl_tensor_contiguous(t->data, PTL_F32, ndim, shape + 4 - ndim);
+    int64_t n_rows, n;
+    if (__builtin_mul_overflow(x->rows, dense ? x->batch : 1, &n_rows) ||
+        __builtin_mul_overflow(n_rows, x->heads * x->dim + GAP, &n))
+        return refuse(w->refusal, "%s: more than 2^63 elements", name);
+    n = n_rows * x->heads * x->dim;
+    if (w->line->view == VIEW_GAP && n > 0) n += (n_rows - 1) * GAP;
+    if (!take(w, name, dtype, 1, &n, t)) return false;
+    *t = ptl_tensor_contiguous(t->data, dtype, ndim, shape + 4 - ndim);
     int64_t *stride = t->stride + ndim - 3; /* of rows, heads */
     if (w->line->view == VIEW_GAP) {
         stride[0] += GAP;
-        if (dense) t->stride[0] = rows * stride[0];
+        if (dense) t->stride[0] = x->rows * stride[0];
     } else if (w->line->view == VIEW_BHSD) {
-        stride[0] = dim;
-        stride[1] = rows * dim;
+        stride[0] = x->dim;
+        stride[1] = x->rows * x->dim;
     }
     return true;
 }
 
-/* q, k, v as column blocks of one buffer of rows [u | v | q | k]. */
-static bool take_uvqk(struct builder *w, int64_t rows) {
+/* Three arrays as column blocks of one buffer of rows [u | v | q | k]. */
+static bool take_uvqk(struct builder *w, const char *name, int64_t rows, struct ptl_tensor *v,
+                      struct ptl_tensor *q, struct ptl_tensor *k) {
     const struct problem_line *p = w->line;
     const int64_t width = 2 * p->h * (p->dv + p->d);
     const int64_t shape[2] = {p->dense ? p->b * rows : rows, width};
     struct ptl_tensor buffer;
-    if (!take(w, "q, k, v", PTL_F32, 2, shape, &buffer)) return false;
-    struct ptl_tensor *const parts[3] = {&w->out->v, &w->out->q, &w->out->k};
+    if (!take(w, name, p->dtype, 2, shape, &buffer)) return false;
+    struct ptl_tensor *const parts[3] = {v, q, k};
     int64_t column = p->h * p->dv;
     for (int i = 0; i < 3; i++) {
         const int64_t dim = i == 0 ? p->dv : p->d;
         const int64_t extents[4] = {p->b, rows, p->h, dim};
         const int ndim = p->dense ? 4 : 3;
         const int64_t begin = buffer.shape[0] > 0 ? column : 0;
-        *parts[i] =
-            ptl_tensor_contiguous((float *)buffer.data + begin, PTL_F32, ndim, extents + 4 - ndim);
+        *parts[i] = ptl_tensor_contiguous((char *)buffer.data +
+                                              begin * (int64_t)ptl_dtype_bytes(p->dtype),
+                                          p->dtype, ndim, extents + 4 - ndim);
         parts[i]->stride[ndim - 3] = width;
         if (p->dense) parts[i]->stride[0] = rows * width;
         column += p->h * dim;
@@ -201,54 +175,109 @@ static bool take_uvqk(struct builder *w, int64_t rows) {
     return true;
 }
 
-static float *row_at(const struct ptl_tensor *t, int64_t b, int64_t row, int64_t head) {
-    const int64_t *stride = t->stride + t->ndim - 3;
-    return (float *)t->data + (t->ndim == 4 ? b * t->stride[0] : 0) + row * stride[0] +
-           head * stride[1];
+void fill(struct random_stream *s, const struct ptl_tensor *t, int64_t at, int64_t n) {
+    float x[64];
+    if (t->dtype == PTL_F32) {
+        random_fill(s, (float *)t->data + at, n);
+        return;
+    }
+    for (int64_t done = 0; done < n; done += 64) { /* even: the stream gives numbers in pairs */
+        const int64_t count = least(64, n - done);
+        random_fill(s, x, count);
+        for (int64_t i = 0; i < count; i++)
+            ref_write(t->dtype, t->data, at + done + i, (double)x[i]);
+    }
 }
 
-/* Contents of the rows that are used. */
-static void fill_rows(const struct builder *w, enum purpose purpose, const struct ptl_tensor *t) {
-    const bool keys = purpose != OF_Q;
+/* Contents of the query rows that are used. */
+static void fill_queries(const struct builder *w, enum purpose purpose,
+                         const struct ptl_tensor *t) {
     const int64_t heads = t->shape[t->ndim - 2], dim = t->shape[t->ndim - 1];
+    const int64_t *stride = t->stride + t->ndim - 3;
     for (int64_t b = 0; b < w->line->b; b++) {
         const struct seq *s = &w->seqs[b];
-        const int64_t first = w->line->dense ? 0 : keys ? s->first_k : s->first_q;
-        for (int64_t i = 0; i < (keys ? s->uk : s->uq); i++)
+        const int64_t first = w->line->dense ? b * t->stride[0] : s->first_q * stride[0];
+        for (int64_t i = 0; i < s->uq; i++)
             for (int64_t head = 0; head < heads; head++) {
                 struct random_stream stream = random_stream_at(w->line->seed, purpose, b, i, head);
-                random_fill(&stream, row_at(t, b, first + i, head), dim);
+                fill(&stream, t, first + i * stride[0] + head * stride[1], dim);
             }
     }
 }
 
+/* Rows of queries, of keys, and the heads and dims of an array. */
+static struct rows_shape shape_of(const struct builder *w, bool keys, int64_t heads, int64_t dim) {
+    const struct problem_line *p = w->line;
+    const struct seq *end = &w->seqs[p->b];
+    const bool own = keys && !p->page_size; /* paged keys: new rows lie beside the queries */
+    if (p->dense) return (struct rows_shape){p->b, keys ? p->sk : p->sq, heads, dim};
+    return (struct rows_shape){-1, (own ? end->first_k : end->first_q) + p->pad, heads, dim};
+}
+
+static bool take_qkv(struct builder *w, const char *const names[4], struct ptl_tensor *q,
+                     struct ptl_tensor *k, struct ptl_tensor *v) {
+    const struct problem_line *p = w->line;
+    const struct rows_shape sq = shape_of(w, false, p->h, p->d), sk = shape_of(w, true, p->hk, p->d);
+    const struct rows_shape sv = shape_of(w, true, p->hk, p->dv);
+    if (p->view != VIEW_UVQK)
+        return take_rows(w, names[0], &sq, q) && take_rows(w, names[1], &sk, k) &&
+               take_rows(w, names[2], &sv, v);
+    for (int64_t b = 0; b <= p->b && !p->page_size; b++)
+        if (w->seqs[b].first_q != w->seqs[b].first_k || sq.rows != sk.rows)
+            return refuse(w->refusal, "view: uvqk, expected the same rows for queries and keys");
+    return take_uvqk(w, names[3], sq.rows, v, q, k);
+}
+
 static bool make_qkv(struct builder *w) {
+    static const char *const names[4] = {"q", "k", "v", "q, k, v"};
     const struct problem_line *p = w->line;
     struct ptl_hstu_params *a = w->out;
-    const struct seq *end = &w->seqs[p->b];
-    const int64_t rows_q = p->dense ? p->sq : end->first_q + p->pad;
-    const int64_t rows_k = p->dense ? p->sk : end->first_k + p->pad;
-    if (p->view == VIEW_UVQK) {
-        for (int64_t b = 0; b <= p->b; b++)
-            if (w->seqs[b].first_q != w->seqs[b].first_k || rows_q != rows_k)
-                return refuse(w->refusal,
-                              "view: uvqk, expected the same rows for queries and keys");
-        if (!take_uvqk(w, rows_q)) return false;
-    } else if (!take_rows(w, "q", rows_q, p->h, p->d, &a->q) ||
-               !take_rows(w, "k", rows_k, p->hk, p->d, &a->k) ||
-               !take_rows(w, "v", rows_k, p->hk, p->dv, &a->v)) {
+    const struct rows_shape out = shape_of(w, false, p->h, p->dv);
+    if (!take_qkv(w, names, &a->q, &a->k, &a->v)) return false;
+    if (p->page_size && !make_pages(w)) return false;
+    fill_queries(w, OF_Q, &a->q);
+    fill_keys(w, OF_K, &a->k, &a->k_pages);
+    fill_keys(w, OF_V, &a->v, &a->v_pages);
+    return p->backward || take_rows(w, "out", &out, &a->out);
+}
+
+/* A gradient with the shape and strides of what it is of. */
+static bool take_like(struct builder *w, const char *name, const struct ptl_tensor *of,
+                      struct ptl_tensor *t) {
+    int64_t n = 1;
+    if (!of->data) return true;
+    for (int axis = 0; axis < of->ndim; axis++) n += (of->shape[axis] - 1) * of->stride[axis];
+    for (int axis = 0; axis < of->ndim; axis++)
+        if (of->shape[axis] == 0) n = 0;
+    if (!take(w, name, of->dtype, 1, &n, t)) return false;
+    void *data = t->data;
+    *t = *of;
+    t->data = data;
+    return true;
+}
+
+static bool make_grads(struct builder *w) {
+    static const char *const names[4] = {"dq", "dk", "dv", "dq, dk, dv"};
+    const struct problem_line *p = w->line;
+    const struct ptl_hstu_params *a = w->out;
+    struct ptl_hstu_grads *g = &w->problem->grads;
+    const struct rows_shape dout = shape_of(w, false, p->h, p->dv);
+    const int64_t ds[2] = {p->b, dout.rows};
+    ptl_hstu_grads_init(g);
+    if (!p->backward) return true;
+    if (!take_rows(w, "dout", &dout, &g->dout) || !take_qkv(w, names, &g->dq, &g->dk, &g->dv) ||
+        !take_like(w, "dbias", &a->attn_bias, &g->dbias) ||
+        !take_like(w, "dpos_table", &a->pos_table, &g->dpos_table) ||
+        !take_like(w, "dtime_table", &a->time_table, &g->dtime_table))
         return false;
-    }
-    fill_rows(w, OF_Q, &a->q);
-    fill_rows(w, OF_K, &a->k);
-    fill_rows(w, OF_V, &a->v);
-    return take_rows(w, "out", rows_q, p->h, p->dv, &a->out);
+    fill_queries(w, OF_DOUT, &g->dout);
+    return !p->ds || take(w, "ds", PTL_F32, p->dense ? 2 : 1, ds + !p->dense, &g->ds);
 }
 
 /* ---- Index arrays ---------------------------------------------------------------------------- */
 
-static bool put_index(const struct builder *w, const char *name, struct ptl_tensor *t, int64_t i,
-                      int64_t value) {
+bool put_index(const struct builder *w, const char *name, struct ptl_tensor *t, int64_t i,
+               int64_t value) {
     if (t->dtype == PTL_I64) ((int64_t *)t->data)[i] = value;
     else if (value <= INT32_MAX) ((int32_t *)t->data)[i] = (int32_t)value;
     else return refuse(w->refusal, "%s: %" PRId64 " does not fit index=i32", name, value);
@@ -273,7 +302,8 @@ static bool make_used(struct builder *w, const char *name, bool keys, struct ptl
 static bool make_sequences(struct builder *w) {
     const struct problem_line *p = w->line;
     struct ptl_hstu_params *a = w->out;
-    const bool own_keys = p->lengths_k.kind || (p->sk >= 0 && (p->lengths.kind || p->sk != p->sq));
+    const bool own_keys =
+        !p->page_size && (p->lengths_k.kind || (p->sk >= 0 && (p->lengths.kind || p->sk != p->sq)));
     if (!p->dense && !make_offsets(w, "seq_offsets_q", false, &a->seq_offsets_q)) return false;
     if (!p->dense && own_keys && !make_offsets(w, "seq_offsets_k", true, &a->seq_offsets_k))
         return false;
@@ -290,56 +320,14 @@ static bool make_specials(struct builder *w, const char *name, const struct seq_
     for (int64_t b = 0; b < (one ? 1 : w->line->b); b++) {
         struct seq_numbers fitting = *x;
         if (x->kind == SEQ_RANDOM && purpose == OF_TARGETS)
-            fitting.high = least(x->high, w->seqs[b].uk);
+            fitting.high = least(x->high, w->line->page_size ? least(w->seqs[b].uk, w->seqs[b].uq)
+                                                             : w->seqs[b].uk);
         if (!put_index(w, name, t, b, draw(w, &fitting, purpose, b))) return false;
     }
     return true;
 }
 
-/* ---- Mask and scale -------------------------------------------------------------------------- */
-
-/* The mask of what sequence b sees, into its plane of the batch and head axes. Every nonzero
- * byte is valid, so valid ones are drawn from 1 to 255. */
-static void fill_mask(struct builder *w, int64_t b, int64_t head, uint8_t *plane) {
-    const struct ptl_tensor *m = &w->out->mask;
-    const struct seq *s = &w->seqs[b];
-    const int64_t plane_b = m->shape[0] == 1 ? 0 : b;
-    for (int64_t i = 0; i < least(s->uq, m->shape[2]); i++) {
-        struct random_stream stream = random_stream_at(w->line->seed, OF_MASK, plane_b, head, i);
-        for (int64_t j = 0; j < least(s->uk, m->shape[3]); j++) {
-            const double unit = random_unit(&stream);
-            const bool valid = w->line->mask == MASK_CAUSAL ? j <= i + s->uk - s->uq
-                                                            : unit < w->line->mask_density;
-            plane[i * m->shape[3] + j] = valid ? (uint8_t)(1 + (int)(254.0 * unit)) : 0;
-        }
-    }
-}
-
-static bool make_mask(struct builder *w) {
-    const struct problem_line *p = w->line;
-    struct ptl_hstu_params *a = w->out;
-    if (p->mask == MASK_RULE) return true;
-    const int64_t max_q = p->max_seqlen_q >= 0 ? p->max_seqlen_q
-                          : p->dense           ? p->sq
-                                               : longest(w, false);
-    const int64_t max_k = p->max_seqlen_k >= 0 ? p->max_seqlen_k
-                          : p->dense           ? p->sk
-                                               : longest(w, true);
-    const int64_t shape[4] = {p->mask_batch, p->mask_head, max_q, max_k};
-    if (!take(w, "mask", PTL_U8, 4, shape, &a->mask)) return false;
-    for (int64_t b = 0; b < p->b; b++) {
-        const struct seq *s = &w->seqs[b], *first = &w->seqs[0];
-        if (p->mask == MASK_CAUSAL && shape[0] == 1 && s->uk - s->uq != first->uk - first->uq)
-            return refuse(w->refusal,
-                          "mask_batch: 1 with mask=causal, but sequences differ in keys less "
-                          "queries, expected mask_batch=b");
-        for (int64_t head = 0; head < shape[1]; head++) {
-            const int64_t plane = (shape[0] == 1 ? 0 : b) * shape[1] + head;
-            fill_mask(w, b, head, (uint8_t *)a->mask.data + plane * max_q * max_k);
-        }
-    }
-    return true;
-}
+/* ---- Scale ----------------------------------------------------------------------------------- */
 
 static bool make_scale(struct builder *w) {
     const struct problem_line *p = w->line;
@@ -372,16 +360,20 @@ static bool build(struct builder *w) {
     struct ptl_hstu_params *a = w->out;
     ptl_hstu_params_init(a);
     a->alpha = (float)p->alpha;
+    a->bias_scale = (float)p->bias_scale;
+    a->bias_rows = p->bias_rows;
+    a->time_query = p->time_query;
     a->max_seqlen_q = p->max_seqlen_q;
     a->max_seqlen_k = p->max_seqlen_k;
     a->window_left = p->window_left;
     a->window_right = p->window_right;
     a->target_group_size = p->target_group_size;
     a->min_full_attn_seq_len = p->min_full_attn_seq_len;
-    return draw_sequences(w) && make_qkv(w) && make_sequences(w) &&
+    return draw_sequences(w) &&
            make_specials(w, "num_contexts", &p->num_contexts, OF_CONTEXTS, &a->num_contexts) &&
            make_specials(w, "num_targets", &p->num_targets, OF_TARGETS, &a->num_targets) &&
-           make_mask(w) && make_scale(w);
+           make_qkv(w) && make_sequences(w) && make_mask(w) && make_intervals(w) && make_bias(w) &&
+           make_tables(w) && make_scale(w) && make_grads(w);
 }
 
 bool problem_create(struct problem *p, const char *line, unsigned flags, char *error,
@@ -402,9 +394,14 @@ bool problem_create(struct problem *p, const char *line, unsigned flags, char *e
     p->cold = parsed.run.cold;
     p->seed = parsed.seed;
 
-    struct builder w = {.line = &parsed, .out = &p->hstu, .memory = p->memory, .refusal = &refusal};
+    struct builder w = {.line = &parsed,
+                        .problem = p,
+                        .out = &p->hstu,
+                        .memory = p->memory,
+                        .refusal = &refusal};
     w.queries_fit =
-        parsed.mask == MASK_RULE && (parsed.window_left >= 0 || parsed.window_right >= 0);
+        (parsed.mask == MASK_RULE && (parsed.window_left >= 0 || parsed.window_right >= 0)) ||
+        parsed.time_table || (parsed.bias && parsed.bias_rows == PTL_HSTU_BIAS_KEY);
     const bool ok = build(&w);
     free(w.seqs);
     problem_line_free(&parsed);

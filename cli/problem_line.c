@@ -100,6 +100,20 @@ static bool read_mask(struct problem_line *p, const char *value, struct refusal 
     return refuse(r, "mask: density '%.60s', expected 0 to 1", density);
 }
 
+/* causal, or a number of random pairs */
+static bool read_intervals(struct problem_line *p, const char *value, struct refusal *r) {
+    p->mask = MASK_INTERVALS;
+    p->n_intervals = 1;
+    p->intervals_causal = strcmp(value, "causal") == 0;
+    return p->intervals_causal || read_integer("intervals", value, 0, 1 << 20, &p->n_intervals, r);
+}
+
+static bool read_float(const char *key, const char *value, double *x, struct refusal *r) {
+    if (!read_real(key, value, x, r)) return false;
+    if (fabs(*x) <= FLT_MAX) return true;
+    return refuse(r, "%s: '%.60s', expected a number that fits fp32", key, value);
+}
+
 static bool read_attn_scale(struct problem_line *p, const char *value, struct refusal *r) {
     p->scale = strcmp(value, "token") == 0 ? SCALE_TOKEN : SCALE_NUMBER;
     if (p->scale == SCALE_TOKEN) return true;
@@ -154,6 +168,8 @@ static const struct {
     COUNT(scaling_seqlen, 1, INT64_MAX),
     COUNT(target_group_size, 1, INT64_MAX),
     COUNT(min_full_attn_seq_len, 0, INT64_MAX),
+    COUNT(thresholds, 0, 1 << 20),
+    COUNT(page_size, 1, LINE_MAX_ROWS),
 #undef COUNT
 };
 
@@ -180,14 +196,62 @@ static bool read_broadcast(const char *key, const char *letter, const char *valu
     return strcmp(value, letter) == 0 || read_integer(key, value, 0, INT64_MAX, count, r);
 }
 
-static bool read_word(struct problem_line *p, const char *key, const char *value,
-                      struct refusal *r) {
-    static const char *const dtypes[] = {"f32", NULL};
+/* 1, or a table for each head. */
+static const struct {
+    const char *key, *letter;
+    size_t offset; /* of an int64_t */
+} broadcasts[] = {
+#define BROADCAST(key, letter)                                                                     \
+    { #key, letter, offsetof(struct problem_line, key) }
+    BROADCAST(mask_batch, "b"), BROADCAST(mask_head, "h"), BROADCAST(bias_batch, "b"),
+    BROADCAST(bias_head, "h"),  BROADCAST(pos_table, "h"), BROADCAST(time_table, "h"),
+#undef BROADCAST
+};
+
+/* Keys whose value is one of some words. */
+static bool read_option_word(struct problem_line *p, const char *key, const char *value, bool *known,
+                             struct refusal *r) {
+    static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const char *const layouts[] = {"jagged", "dense", NULL};
     static const char *const views[] = {"plain", "uvqk", "bhsd", "gap", NULL};
     static const char *const indexes[] = {"i64", "i32", NULL};
-    int64_t window[2], seed;
+    static const char *const biases[] = {"dense", NULL};
+    static const char *const bias_rows[] = {"query", "key", NULL};
+    static const char *const bias_dtypes[] = {"f32", "same", NULL};
+    static const char *const queries[] = {"next", "own", NULL};
+    static const char *const times[] = {"ascending", "random", NULL};
+    static const char *const wanted[] = {"0", "1", NULL};
+    static const struct {
+        const char *key;
+        const char *const *words;
+    } options[] = {{"dtype", dtypes},         {"layout", layouts},         {"view", views},
+                   {"index", indexes},        {"bias", biases},            {"bias_rows", bias_rows},
+                   {"bias_dtype", bias_dtypes}, {"time_query", queries},   {"times", times},
+                   {"ds", wanted}};
+    size_t i = 0;
     int choice = 0;
+    while (i < sizeof options / sizeof options[0] && strcmp(key, options[i].key) != 0) i++;
+    *known = i < sizeof options / sizeof options[0];
+    if (!*known) return true;
+    if (!read_choice(key, value, options[i].words, &choice, r)) return false;
+    switch (i) {
+    case 0: p->dtype = choice == 0 ? PTL_F32 : choice == 1 ? PTL_F16 : PTL_BF16; break;
+    case 1: p->dense = choice == 1; break;
+    case 2: p->view = (enum line_view)choice; break;
+    case 3: p->index = choice == 1 ? PTL_I32 : PTL_I64; break;
+    case 4: p->bias = true; break;
+    case 5: p->bias_rows = (enum ptl_hstu_bias_rows)choice; break;
+    case 6: p->bias_same_dtype = choice == 1; break;
+    case 7: p->time_query = (enum ptl_hstu_time_query)choice; break;
+    case 8: p->times_random = choice == 1; break;
+    default: p->ds = choice == 1;
+    }
+    return true;
+}
+
+static bool read_word(struct problem_line *p, const char *key, const char *value,
+                      struct refusal *r) {
+    int64_t window[2], seed;
     bool known;
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -198,37 +262,30 @@ static bool read_word(struct problem_line *p, const char *key, const char *value
         if (strcmp(key, per_seq[i].key) == 0)
             return per_seq[i].read(key, value,
                                    (struct seq_numbers *)((char *)p + per_seq[i].offset), r);
+    for (size_t i = 0; i < sizeof broadcasts / sizeof broadcasts[0]; i++)
+        if (strcmp(key, broadcasts[i].key) == 0)
+            return read_broadcast(key, broadcasts[i].letter, value,
+                                  (int64_t *)((char *)p + broadcasts[i].offset), r);
     if (!read_run_option(&p->run, key, value, &known, r)) return false;
+    if (known) return true;
+    if (!read_option_word(p, key, value, &known, r)) return false;
     if (known) return true;
 
     if (strcmp(key, "s") == 0) {
         if (!read_integer(key, value, 0, LINE_MAX_ROWS, &p->sq, r)) return false;
         p->sk = p->sq;
-    } else if (strcmp(key, "dtype") == 0) {
-        return read_choice(key, value, dtypes, &choice, r);
-    } else if (strcmp(key, "layout") == 0) {
-        if (!read_choice(key, value, layouts, &choice, r)) return false;
-        p->dense = choice == 1;
-    } else if (strcmp(key, "view") == 0) {
-        if (!read_choice(key, value, views, &choice, r)) return false;
-        p->view = (enum line_view)choice;
-    } else if (strcmp(key, "index") == 0) {
-        if (!read_choice(key, value, indexes, &choice, r)) return false;
-        p->index = choice == 1 ? PTL_I32 : PTL_I64;
     } else if (strcmp(key, "rule") == 0 || strcmp(key, "window_size") == 0) {
         if (!(*key == 'r' ? read_rule : read_window)(value, window, r)) return false;
         p->window_left = window[0];
         p->window_right = window[1];
     } else if (strcmp(key, "mask") == 0) {
         return read_mask(p, value, r);
-    } else if (strcmp(key, "mask_batch") == 0) {
-        return read_broadcast(key, "b", value, &p->mask_batch, r);
-    } else if (strcmp(key, "mask_head") == 0) {
-        return read_broadcast(key, "h", value, &p->mask_head, r);
+    } else if (strcmp(key, "intervals") == 0) {
+        return read_intervals(p, value, r);
     } else if (strcmp(key, "alpha") == 0) {
-        if (!read_real(key, value, &p->alpha, r)) return false;
-        if (fabs(p->alpha) > FLT_MAX)
-            return refuse(r, "alpha: '%.60s', expected a number that fits fp32", value);
+        return read_float(key, value, &p->alpha, r);
+    } else if (strcmp(key, "bias_scale") == 0) {
+        return read_float(key, value, &p->bias_scale, r);
     } else if (strcmp(key, "attn_scale") == 0) {
         return read_attn_scale(p, value, r);
     } else if (strcmp(key, "seed") == 0) {
@@ -258,18 +315,33 @@ static bool check_exclusions(const struct problem_line *p, const struct words *w
         {"window_size", "rule"},
         {"rule", "mask"},
         {"window_size", "mask"},
+        {"intervals", "mask"},
+        {"rule", "intervals"},
+        {"window_size", "intervals"},
+        {"seqused_k", "page_size"},
         {"attn_scale", "scaling_seqlen"},
     };
-    static const char *const jagged_only[] = {"lengths", "lengths_k", "pad"};
+    static const char *const jagged_only[] = {"lengths", "lengths_k", "pad", "page_size"};
+    static const char *const needs[][2] = {
+        {"bias_batch", "bias"},       {"bias_head", "bias"},        {"bias_rows", "bias"},
+        {"bias_dtype", "bias"},       {"thresholds", "time_table"}, {"time_query", "time_table"},
+        {"times", "time_table"},
+    };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (!exclude(w, pairs[i][0], pairs[i][1], r)) return false;
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof needs / sizeof needs[0]; i++)
+        if (words_find(w, needs[i][0]) && !words_find(w, needs[i][1]))
+            return refuse(r, "%s: given without %s", needs[i][0], needs[i][1]);
+    for (int i = 0; i < 4; i++)
         if (p->dense && words_find(w, jagged_only[i]))
             return refuse(r,
                           "%s: given with layout=dense, expected layout=jagged (dense takes sq, sk "
                           "and seqused)",
                           jagged_only[i]);
-    if (p->mask == MASK_RULE && (words_find(w, "mask_batch") || words_find(w, "mask_head")))
+    if (p->ds && !p->backward) return refuse(r, "ds: given with %s, expected hstu_backward", p->op);
+    if (p->page_size && p->backward)
+        return refuse(r, "page_size: given with hstu_backward, expected hstu");
+    if (p->mask != MASK_RANDOM && p->mask != MASK_CAUSAL && (words_find(w, "mask_batch") || words_find(w, "mask_head")))
         return refuse(r, "%s: given without mask, expected mask=random or mask=causal",
                       words_find(w, "mask_batch") ? "mask_batch" : "mask_head");
     return true;
@@ -310,20 +382,30 @@ static bool complete(struct problem_line *p, const struct words *w, struct refus
     if (isnan(p->alpha)) p->alpha = 1.0 / sqrt((double)p->d);
     if (p->view == VIEW_UVQK && p->hk != p->h)
         return refuse(r, "view: uvqk with hk=%" PRId64 ", expected hk equal to h", p->hk);
-    return check_list_sizes(p, r) && resolve_broadcast("mask_batch", &p->mask_batch, p->b, r) &&
-           resolve_broadcast("mask_head", &p->mask_head, p->h, r);
+    for (size_t i = 0; i < sizeof broadcasts / sizeof broadcasts[0]; i++) {
+        int64_t *count = (int64_t *)((char *)p + broadcasts[i].offset);
+        if (*count != 0 || words_find(w, broadcasts[i].key))
+            if (!resolve_broadcast(broadcasts[i].key, count,
+                                   broadcasts[i].letter[0] == 'b' ? p->b : p->h, r))
+                return false;
+    }
+    return check_list_sizes(p, r);
 }
 
 bool problem_line_parse(struct problem_line *p, const char *line, struct refusal *r) {
     struct words w;
     memset(p, 0, sizeof *p);
     if (!words_split(&w, line, r)) return false;
-    if (strcmp(w.op, "hstu") != 0) {
-        refuse(r, "'%.60s': unknown operator, expected hstu", w.op);
+    p->backward = strcmp(w.op, "hstu_backward") == 0;
+    if (strcmp(w.op, "hstu") != 0 && !p->backward) {
+        refuse(r, "'%.60s': unknown operator, expected hstu or hstu_backward", w.op);
         goto fail;
     }
-    strcpy(p->op, "hstu");
-    p->h = p->mask_batch = p->mask_head = 1;
+    strcpy(p->op, w.op);
+    p->dtype = PTL_F32;
+    p->h = p->mask_batch = p->mask_head = p->bias_batch = p->bias_head = 1;
+    p->thresholds = 8;
+    p->bias_scale = NAN;
     p->b = p->hk = p->d = p->dv = p->sq = p->sk = UNSET;
     p->index = PTL_I64;
     p->window_left = p->max_seqlen_q = p->max_seqlen_k = -1;

@@ -39,12 +39,14 @@ struct seq_numbers {
     int64_t n;
 };
 
-enum line_mask { MASK_RULE, MASK_RANDOM, MASK_CAUSAL };
+enum line_mask { MASK_RULE, MASK_RANDOM, MASK_CAUSAL, MASK_INTERVALS };
 enum line_scale { SCALE_SEQLEN, SCALE_NUMBER, SCALE_TOKEN };
 enum line_view { VIEW_PLAIN, VIEW_UVQK, VIEW_BHSD, VIEW_GAP };
 
 struct problem_line {
     char op[32];
+    bool backward;        /* op is hstu_backward */
+    enum ptl_dtype dtype; /* F32, F16 or BF16 */
     int64_t b, h, hk, d, dv;
     int64_t sq, sk; /* -1: the lengths say it */
     int64_t pad;    /* rows behind the last sequence */
@@ -58,6 +60,21 @@ struct problem_line {
     enum line_mask mask;
     double mask_density;
     int64_t mask_batch, mask_head; /* 1, or b and h */
+    int64_t n_intervals;           /* pairs of a row */
+    bool intervals_causal;
+
+    bool bias; /* a dense one */
+    int64_t bias_batch, bias_head; /* 1, or b and h */
+    enum ptl_hstu_bias_rows bias_rows;
+    bool bias_same_dtype;           /* as q; else f32 */
+    double bias_scale;              /* NaN: not given */
+    int64_t pos_table, time_table;  /* tables: 0, 1 or h */
+    int64_t thresholds;             /* of the time table */
+    enum ptl_hstu_time_query time_query;
+    bool times_random;
+
+    int64_t page_size; /* 0: keys are not paged */
+    bool ds;           /* backward: the gradient of the scale is wanted */
 
     double alpha;
     enum line_scale scale;

@@ -1,5 +1,5 @@
 /* Sequences of HSTU arguments, and the pairs they see, counted row by row from the rule's intervals
- * (docs/hstu.md) or byte by byte from a dense mask. */
+ * (docs/hstu.md), from intervals, or byte by byte from a dense mask. */
 #include "sequences.h"
 
 static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
@@ -27,6 +27,12 @@ int64_t n_query_heads(const struct ptl_hstu_params *a) {
     return a->q.shape[a->q.ndim - 2];
 }
 
+/* Keys in pages. */
+static int64_t cached(const struct ptl_hstu_params *a, int64_t b) {
+    const int64_t n = index_at(&a->page_offsets, b + 1) - index_at(&a->page_offsets, b);
+    return n == 0 ? 0 : (n - 1) * a->k_pages.shape[1] + index_at(&a->last_page_lens, b);
+}
+
 struct sequence sequence_at(const struct ptl_hstu_params *a, int64_t b) {
     struct sequence s = {0};
     const bool behind = b == n_sequences(a);
@@ -46,6 +52,7 @@ struct sequence sequence_at(const struct ptl_hstu_params *a, int64_t b) {
     s.uq = a->seqused_q.data ? index_at(&a->seqused_q, b) : s.room_q;
     if (a->seqused_k.data) s.uk = index_at(&a->seqused_k, b);
     s.targets = a->num_targets.data ? index_at(&a->num_targets, b) : 0;
+    if (a->k_pages.data) s.uk = cached(a, b) + s.targets;
     s.first_target = s.uk - s.targets;
     s.contexts = a->num_contexts.data ? least(index_at(&a->num_contexts, b), s.first_target) : 0;
     return s;
@@ -93,6 +100,33 @@ static double mask_pairs(const struct ptl_hstu_params *a, const struct sequence 
     return (double)pairs;
 }
 
+/* Columns in the union of a row's intervals: the next covered column, then the end of what covers it. */
+static int64_t interval_columns(const struct ptl_tensor *t, int64_t row, int64_t uk) {
+    const int64_t n = t->shape[t->ndim - 1];
+    int64_t columns = 0, at = 0;
+    while (at < uk) {
+        int64_t begin = uk, end = at;
+        for (int64_t x = row; x < row + n; x += 2) {
+            const int64_t from = most(index_at(t, x), at), to = least(index_at(t, x + 1), uk);
+            if (from >= to || from > begin) continue;
+            end = from < begin ? to : most(end, to);
+            begin = from;
+        }
+        columns += most(0, end - begin);
+        at = most(end, begin);
+        if (begin == uk) break;
+    }
+    return columns;
+}
+
+static int64_t row_columns(const struct ptl_hstu_params *a, const struct sequence *s, int64_t i) {
+    const struct ptl_tensor *t = &a->intervals;
+    if (!t->data) return rule_columns(a, s, i + s->uk - s->uq);
+    const int64_t row = t->ndim == 3 ? s->batch * t->stride[0] + i * t->stride[1]
+                                     : (s->first_q + i) * t->stride[0];
+    return interval_columns(t, row, s->uk);
+}
+
 static double valid_pairs(const struct ptl_hstu_params *a, const struct sequence *s, int64_t b) {
     const double heads = (double)n_query_heads(a);
     double pairs = 0.0;
@@ -101,7 +135,7 @@ static double valid_pairs(const struct ptl_hstu_params *a, const struct sequence
         for (int64_t head = 0; head < planes; head++) pairs += mask_pairs(a, s, b, head);
         return pairs * heads / (double)planes;
     }
-    for (int64_t i = 0; i < s->uq; i++) pairs += (double)rule_columns(a, s, i + s->uk - s->uq);
+    for (int64_t i = 0; i < s->uq; i++) pairs += (double)row_columns(a, s, i);
     return pairs * heads;
 }
 

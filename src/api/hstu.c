@@ -38,7 +38,7 @@ enum ptl_status ptl_hstu_forward(struct ptl_context *ctx, const struct ptl_hstu_
     pthread_mutex_lock(&ctx->lock);
     const double begin = ptl_verbose_begin();
     status = ptl_hstu_run_forward(ctx, &problem);
-    ptl_verbose_hstu("hstu", ctx, params, &problem, begin);
+    ptl_verbose_hstu("hstu", ctx, params, &problem, NULL, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }
@@ -53,7 +53,7 @@ enum ptl_status ptl_hstu_backward(struct ptl_context *ctx, const struct ptl_hstu
     pthread_mutex_lock(&ctx->lock);
     const double begin = ptl_verbose_begin();
     status = ptl_hstu_run_backward(ctx, &problem, &gradients);
-    ptl_verbose_hstu("hstu_backward", ctx, params, &problem, begin);
+    ptl_verbose_hstu("hstu_backward", ctx, params, &problem, &gradients, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }

@@ -4,10 +4,13 @@
 #include "verbose.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "check.h"
 
 enum { MAX_LISTED = 64 };
 
@@ -44,8 +47,47 @@ static void print_lengths(FILE *f, const char *key, const struct ptl_index *offs
                 (double)ptl_index_at(offsets, n) / (double)n, most);
 }
 
+/* The keys of all sequences as one list, where no array holds them: the paged layout. */
+static void print_keys(FILE *f, const struct ptl_hstu_problem *p) {
+    if (p->n_seqs > MAX_LISTED) return;
+    for (int64_t b = 0; b < p->n_seqs; b++)
+        fprintf(f, "%s%" PRId64, b ? "," : " lengths_k=list:", ptl_hstu_sequence(p, b).uk);
+    if (p->n_seqs == 0) fprintf(f, " lengths_k=list:");
+    fprintf(f, " page_size=%" PRId64, p->pages.page_size);
+}
+
+/* What lies over the pairs: mask, intervals or rule. */
+static void print_mask(FILE *f, const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p) {
+    if (p->intervals.data) {
+        fprintf(f, " intervals=%" PRId64, p->intervals.n_pairs);
+    } else if (p->mask) {
+        fprintf(f, " mask=random");
+        if (a->mask.shape[0] > 1) fprintf(f, " mask_batch=b");
+        if (a->mask.shape[1] > 1) fprintf(f, " mask_head=h");
+    } else {
+        fprintf(f, " window_size=%" PRId64 ",%" PRId64, p->window_left, p->window_right);
+    }
+}
+
+static void print_bias(FILE *f, const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p) {
+    if (p->bias.data) {
+        fprintf(f, " bias=dense");
+        if (a->attn_bias.shape[0] > 1) fprintf(f, " bias_batch=b");
+        if (a->attn_bias.shape[1] > 1) fprintf(f, " bias_head=h");
+        if (p->bias.by_key) fprintf(f, " bias_rows=key");
+        if (p->bias.dtype != PTL_F32) fprintf(f, " bias_dtype=same");
+    }
+    if (p->tables.pos) fprintf(f, " pos_table=%s", p->tables.pos_head_stride ? "h" : "1");
+    if (p->tables.time)
+        fprintf(f, " time_table=%s thresholds=%" PRId64 " time_query=%s",
+                p->tables.time_head_stride ? "h" : "1", p->tables.n_thresholds,
+                p->tables.query_next ? "next" : "own");
+    if (!isnan(a->bias_scale)) fprintf(f, " bias_scale=%.9g", (double)a->bias_scale);
+}
+
 void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struct ptl_hstu_params *a,
-                      const struct ptl_hstu_problem *p, double begin) {
+                      const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g,
+                      double begin) {
     static const char *const executors[] = {"auto", "serial", "pool", "host"};
     if (begin < 0.0) return;
     const double ms = 1e3 * (ptl_verbose_begin() - begin);
@@ -60,13 +102,13 @@ void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struc
         fprintf(f, " sq=%" PRId64 " sk=%" PRId64, p->q_rows, p->k_rows);
     } else {
         print_lengths(f, "lengths", &p->offsets_q, p->n_seqs);
-        if (a->seq_offsets_k.data) print_lengths(f, "lengths_k", &p->offsets_k, p->n_seqs);
+        if (p->pages.on) print_keys(f, p);
+        else if (a->seq_offsets_k.data) print_lengths(f, "lengths_k", &p->offsets_k, p->n_seqs);
     }
-    fprintf(f, " d=%d dv=%d dtype=f32", p->dqk, p->dv);
+    fprintf(f, " d=%d dv=%d dtype=%s", p->dqk, p->dv, ptl_dtype_name(p->dtype));
     if (p->used_q.data && listed) print_list(f, "seqused_q", &p->used_q, p->n_seqs);
     if (p->used_k.data && listed) print_list(f, "seqused_k", &p->used_k, p->n_seqs);
-    if (p->mask) fprintf(f, " mask=random");
-    else fprintf(f, " window_size=%" PRId64 ",%" PRId64, p->window_left, p->window_right);
+    print_mask(f, a, p);
     if (p->contexts.data && (listed || !p->contexts.stride))
         print_list(f, "num_contexts", &p->contexts, p->n_seqs);
     if (p->targets.data && (listed || !p->targets.stride)) {
@@ -74,10 +116,12 @@ void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struc
         fprintf(f, " target_group_size=%" PRId64, p->group);
     }
     if (p->min_full) fprintf(f, " min_full_attn_seq_len=%" PRId64, p->min_full);
+    print_bias(f, a, p);
     fprintf(f, " alpha=%.9g", p->alpha);
     if (p->scale_rows.data) fprintf(f, " attn_scale=token");
     else if (a->attn_scale.data) fprintf(f, " attn_scale=%.9g", p->scale);
     else fprintf(f, " scaling_seqlen=%" PRId64, a->scaling_seqlen);
+    if (g && g->ds.data) fprintf(f, " ds=1");
     fprintf(f, " isa=%s executor=%s threads=%d ms=%.3f\n", ptl_isa_name(ctx->isa),
             executors[ctx->executor.kind], ctx->executor.n_threads, ms);
     if (fclose(f) == 0) fputs(line, stderr);

@@ -7,8 +7,9 @@
 /* The time before the call, or a negative number when nothing is to be logged. */
 double ptl_verbose_begin(void);
 
-/* Logs a finished call; returns at once when begin is negative. */
+/* Logs a finished call, of backward when g is not NULL; returns at once when begin is negative. */
 void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struct ptl_hstu_params *a,
-                      const struct ptl_hstu_problem *p, double begin);
+                      const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g,
+                      double begin);
 
 #endif
