@@ -165,9 +165,9 @@ static bool take_uvqk(struct builder *w, const char *name, int64_t rows, struct 
         const int64_t extents[4] = {p->b, rows, p->h, dim};
         const int ndim = p->dense ? 4 : 3;
         const int64_t begin = buffer.shape[0] > 0 ? column : 0;
-        *parts[i] = ptl_tensor_contiguous((char *)buffer.data +
-                                              begin * (int64_t)ptl_dtype_bytes(p->dtype),
-                                          p->dtype, ndim, extents + 4 - ndim);
+        *parts[i] =
+            ptl_tensor_contiguous((char *)buffer.data + begin * (int64_t)ptl_dtype_bytes(p->dtype),
+                                  p->dtype, ndim, extents + 4 - ndim);
         parts[i]->stride[ndim - 3] = width;
         if (p->dense) parts[i]->stride[0] = rows * width;
         column += p->h * dim;
@@ -217,7 +217,8 @@ static struct rows_shape shape_of(const struct builder *w, bool keys, int64_t he
 static bool take_qkv(struct builder *w, const char *const names[4], struct ptl_tensor *q,
                      struct ptl_tensor *k, struct ptl_tensor *v) {
     const struct problem_line *p = w->line;
-    const struct rows_shape sq = shape_of(w, false, p->h, p->d), sk = shape_of(w, true, p->hk, p->d);
+    const struct rows_shape sq = shape_of(w, false, p->h, p->d),
+                            sk = shape_of(w, true, p->hk, p->d);
     const struct rows_shape sv = shape_of(w, true, p->hk, p->dv);
     if (p->view != VIEW_UVQK)
         return take_rows(w, names[0], &sq, q) && take_rows(w, names[1], &sk, k) &&
@@ -394,11 +395,8 @@ bool problem_create(struct problem *p, const char *line, unsigned flags, char *e
     p->cold = parsed.run.cold;
     p->seed = parsed.seed;
 
-    struct builder w = {.line = &parsed,
-                        .problem = p,
-                        .out = &p->hstu,
-                        .memory = p->memory,
-                        .refusal = &refusal};
+    struct builder w = {
+        .line = &parsed, .problem = p, .out = &p->hstu, .memory = p->memory, .refusal = &refusal};
     w.queries_fit =
         (parsed.mask == MASK_RULE && (parsed.window_left >= 0 || parsed.window_right >= 0)) ||
         parsed.time_table || (parsed.bias && parsed.bias_rows == PTL_HSTU_BIAS_KEY);

@@ -6,7 +6,8 @@
 
 enum { FAR_OUT = 3 }; /* intervals reach so far outside the sequence */
 
-static const int64_t longest_time = 2000000; /* random times and the last threshold: a few weeks in s */
+static const int64_t longest_time =
+    2000000; /* random times and the last threshold: a few weeks in s */
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -66,9 +67,9 @@ bool make_intervals(struct builder *w) {
             struct random_stream stream = random_stream_at(p->seed, OF_INTERVALS, b, i, 0);
             const int64_t at = ((p->dense ? b * rows : s->first_q) + i) * shape[2];
             for (int64_t x = 0; x < shape[2]; x++) {
-                const int64_t end = p->intervals_causal ? (x ? i + s->uk - s->uq + 1 : 0)
-                                                        : random_between(&stream, -FAR_OUT,
-                                                                         s->uk + FAR_OUT);
+                const int64_t end = p->intervals_causal
+                                        ? (x ? i + s->uk - s->uq + 1 : 0)
+                                        : random_between(&stream, -FAR_OUT, s->uk + FAR_OUT);
                 if (!put_index(w, "intervals", t, at + x, end)) return false;
             }
         }
@@ -94,9 +95,10 @@ bool make_bias(struct builder *w) {
             const struct seq *s = &w->seqs[b];
             const int64_t plane_b = shape[0] == 1 ? 0 : b, first = by_key ? s->uk - s->uq : 0;
             for (int64_t row = first; row < first + s->uq; row++) {
-                struct random_stream stream = random_stream_at(p->seed, OF_BIAS, plane_b, head, row);
-                fill(&stream, t,
-                     plane_b * t->stride[0] + head * t->stride[1] + row * t->stride[2], s->uk);
+                struct random_stream stream =
+                    random_stream_at(p->seed, OF_BIAS, plane_b, head, row);
+                fill(&stream, t, plane_b * t->stride[0] + head * t->stride[1] + row * t->stride[2],
+                     s->uk);
             }
         }
     return true;

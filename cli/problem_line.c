@@ -209,8 +209,8 @@ static const struct {
 };
 
 /* Keys whose value is one of some words. */
-static bool read_option_word(struct problem_line *p, const char *key, const char *value, bool *known,
-                             struct refusal *r) {
+static bool read_option_word(struct problem_line *p, const char *key, const char *value,
+                             bool *known, struct refusal *r) {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const char *const layouts[] = {"jagged", "dense", NULL};
     static const char *const views[] = {"plain", "uvqk", "bhsd", "gap", NULL};
@@ -224,9 +224,15 @@ static bool read_option_word(struct problem_line *p, const char *key, const char
     static const struct {
         const char *key;
         const char *const *words;
-    } options[] = {{"dtype", dtypes},         {"layout", layouts},         {"view", views},
-                   {"index", indexes},        {"bias", biases},            {"bias_rows", bias_rows},
-                   {"bias_dtype", bias_dtypes}, {"time_query", queries},   {"times", times},
+    } options[] = {{"dtype", dtypes},
+                   {"layout", layouts},
+                   {"view", views},
+                   {"index", indexes},
+                   {"bias", biases},
+                   {"bias_rows", bias_rows},
+                   {"bias_dtype", bias_dtypes},
+                   {"time_query", queries},
+                   {"times", times},
                    {"ds", wanted}};
     size_t i = 0;
     int choice = 0;
@@ -323,8 +329,8 @@ static bool check_exclusions(const struct problem_line *p, const struct words *w
     };
     static const char *const jagged_only[] = {"lengths", "lengths_k", "pad", "page_size"};
     static const char *const needs[][2] = {
-        {"bias_batch", "bias"},       {"bias_head", "bias"},        {"bias_rows", "bias"},
-        {"bias_dtype", "bias"},       {"thresholds", "time_table"}, {"time_query", "time_table"},
+        {"bias_batch", "bias"},  {"bias_head", "bias"},        {"bias_rows", "bias"},
+        {"bias_dtype", "bias"},  {"thresholds", "time_table"}, {"time_query", "time_table"},
         {"times", "time_table"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
@@ -341,7 +347,8 @@ static bool check_exclusions(const struct problem_line *p, const struct words *w
     if (p->ds && !p->backward) return refuse(r, "ds: given with %s, expected hstu_backward", p->op);
     if (p->page_size && p->backward)
         return refuse(r, "page_size: given with hstu_backward, expected hstu");
-    if (p->mask != MASK_RANDOM && p->mask != MASK_CAUSAL && (words_find(w, "mask_batch") || words_find(w, "mask_head")))
+    if (p->mask != MASK_RANDOM && p->mask != MASK_CAUSAL &&
+        (words_find(w, "mask_batch") || words_find(w, "mask_head")))
         return refuse(r, "%s: given without mask, expected mask=random or mask=causal",
                       words_find(w, "mask_batch") ? "mask_batch" : "mask_head");
     return true;

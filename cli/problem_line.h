@@ -63,13 +63,13 @@ struct problem_line {
     int64_t n_intervals;           /* pairs of a row */
     bool intervals_causal;
 
-    bool bias; /* a dense one */
+    bool bias;                     /* a dense one */
     int64_t bias_batch, bias_head; /* 1, or b and h */
     enum ptl_hstu_bias_rows bias_rows;
-    bool bias_same_dtype;           /* as q; else f32 */
-    double bias_scale;              /* NaN: not given */
-    int64_t pos_table, time_table;  /* tables: 0, 1 or h */
-    int64_t thresholds;             /* of the time table */
+    bool bias_same_dtype;          /* as q; else f32 */
+    double bias_scale;             /* NaN: not given */
+    int64_t pos_table, time_table; /* tables: 0, 1 or h */
+    int64_t thresholds;            /* of the time table */
     enum ptl_hstu_time_query time_query;
     bool times_random;
 

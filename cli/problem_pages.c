@@ -58,12 +58,14 @@ bool make_pages(struct builder *w) {
         const int64_t t = targets_of(w, b);
         if (t > s->uk || t > s->uq)
             return refuse(w->refusal,
-                          "page_size: %" PRId64 " targets in sequence %" PRId64 ", expected at most its %"
-                          PRId64 " rows and %" PRId64 " keys", t, b, s->uq, s->uk);
+                          "page_size: %" PRId64 " targets in sequence %" PRId64
+                          ", expected at most its %" PRId64 " rows and %" PRId64 " keys",
+                          t, b, s->uq, s->uk);
         s->cached = s->uk - t;
         all += n_pages(w, b);
     }
-    const struct rows_shape k = {all, p->page_size, p->hk, p->d}, v = {all, p->page_size, p->hk, p->dv};
+    const struct rows_shape k = {all, p->page_size, p->hk, p->d},
+                            v = {all, p->page_size, p->hk, p->dv};
     return make_lists(w, all) && take_rows(w, "k_pages", &k, &a->k_pages) &&
            take_rows(w, "v_pages", &v, &a->v_pages);
 }
@@ -94,7 +96,7 @@ void fill_keys(const struct builder *w, enum purpose purpose, const struct ptl_t
         for (int64_t j = 0; j < w->seqs[b].uk; j++)
             for (int64_t head = 0; head < heads; head++) {
                 struct random_stream stream = random_stream_at(w->line->seed, purpose, b, j, head);
-                fill(&stream, j < w->seqs[b].cached ? pages : own, key_at(w, own, pages, b, j, head),
-                     dim);
+                fill(&stream, j < w->seqs[b].cached ? pages : own,
+                     key_at(w, own, pages, b, j, head), dim);
             }
 }

@@ -122,8 +122,8 @@ static int64_t interval_columns(const struct ptl_tensor *t, int64_t row, int64_t
 static int64_t row_columns(const struct ptl_hstu_params *a, const struct sequence *s, int64_t i) {
     const struct ptl_tensor *t = &a->intervals;
     if (!t->data) return rule_columns(a, s, i + s->uk - s->uq);
-    const int64_t row = t->ndim == 3 ? s->batch * t->stride[0] + i * t->stride[1]
-                                     : (s->first_q + i) * t->stride[0];
+    const int64_t row =
+        t->ndim == 3 ? s->batch * t->stride[0] + i * t->stride[1] : (s->first_q + i) * t->stride[0];
     return interval_columns(t, row, s->uk);
 }
 

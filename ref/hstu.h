@@ -15,11 +15,12 @@ int64_t ref_hstu_uk(const struct ptl_hstu_params *p, int64_t b);
 bool ref_hstu_valid(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j);
 
 /* All biases of a pair, before bias_scale. */
-double ref_hstu_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j);
+double ref_hstu_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
+                     int64_t j);
 
 /* Where row i of sequence b and head begins in a tensor shaped as q or out, in elements. */
-int64_t ref_hstu_query_offset(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
-                              int64_t head, int64_t i);
+int64_t ref_hstu_query_offset(const struct ptl_hstu_params *p, const struct ptl_tensor *t,
+                              int64_t b, int64_t head, int64_t i);
 
 /* The tensor and the element where key (or value) j of sequence b and key head begins. */
 const struct ptl_tensor *ref_hstu_key(const struct ptl_hstu_params *p, bool value, int64_t b,

@@ -40,8 +40,8 @@ static int64_t dbias_at(const struct ptl_hstu_params *p, int64_t b, int64_t head
 }
 
 /* What dS of a pair gives the tables. */
-static void add_to_tables(const struct ptl_hstu_params *p, const struct ref_hstu_grads *g, int64_t b,
-                          int64_t head, int64_t i, int64_t j, double x) {
+static void add_to_tables(const struct ptl_hstu_params *p, const struct ref_hstu_grads *g,
+                          int64_t b, int64_t head, int64_t i, int64_t j, double x) {
     if (g->dpos_table) {
         const struct ptl_tensor *t = &p->pos_table;
         const int64_t entries = t->shape[t->ndim - 1], n = (entries + 1) / 2;

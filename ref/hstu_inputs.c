@@ -97,15 +97,16 @@ int64_t ref_hstu_uk(const struct ptl_hstu_params *p, int64_t b) {
     return ref_index(offsets_k(p), b + 1) - ref_index(offsets_k(p), b);
 }
 
-int64_t ref_hstu_query_offset(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
-                              int64_t head, int64_t i) {
+int64_t ref_hstu_query_offset(const struct ptl_hstu_params *p, const struct ptl_tensor *t,
+                              int64_t b, int64_t head, int64_t i) {
     if (t->ndim == 4) return b * t->stride[0] + i * t->stride[1] + head * t->stride[2];
     return (ref_index(&p->seq_offsets_q, b) + i) * t->stride[0] + head * t->stride[1];
 }
 
 const struct ptl_tensor *ref_hstu_key(const struct ptl_hstu_params *p, bool value, int64_t b,
                                       int64_t kv_head, int64_t j, int64_t *offset) {
-    const struct ptl_tensor *own = value ? &p->v : &p->k, *pages = value ? &p->v_pages : &p->k_pages;
+    const struct ptl_tensor *own = value ? &p->v : &p->k,
+                            *pages = value ? &p->v_pages : &p->k_pages;
     if (own->ndim == 4) {
         *offset = b * own->stride[0] + j * own->stride[1] + kv_head * own->stride[2];
     } else if (!pages->data) {
@@ -116,7 +117,8 @@ const struct ptl_tensor *ref_hstu_key(const struct ptl_hstu_params *p, bool valu
     } else {
         const int64_t size = pages->shape[1];
         const int64_t page = ref_index(&p->page_ids, ref_index(&p->page_offsets, b) + j / size);
-        *offset = page * pages->stride[0] + j % size * pages->stride[1] + kv_head * pages->stride[2];
+        *offset =
+            page * pages->stride[0] + j % size * pages->stride[1] + kv_head * pages->stride[2];
         return pages;
     }
     return own;
@@ -200,8 +202,8 @@ static double dense_bias(const struct ptl_hstu_params *p, int64_t b, int64_t hea
 
 static int64_t time_of(const struct ptl_hstu_params *p, int64_t b, int64_t j) {
     const struct ptl_tensor *t = &p->timestamps;
-    return ((const int64_t *)t->data)[t->ndim == 2 ? b * t->stride[0] + j
-                                                   : ref_index(offsets_k(p), b) + j];
+    return ((const int64_t *)
+                t->data)[t->ndim == 2 ? b * t->stride[0] + j : ref_index(offsets_k(p), b) + j];
 }
 
 int64_t ref_hstu_bucket(const struct ptl_hstu_params *p, int64_t b, int64_t i, int64_t j) {
@@ -220,7 +222,8 @@ static double table_entry(const struct ptl_tensor *t, int64_t head, int64_t entr
     return (double)((const float *)t->data)[(t->ndim == 2 ? head * t->stride[0] : 0) + entry];
 }
 
-double ref_hstu_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j) {
+double ref_hstu_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
+                     int64_t j) {
     double bias = 0.0;
     if (p->attn_bias.data) bias += dense_bias(p, b, head, i, j);
     if (p->pos_table.data) {
@@ -228,8 +231,7 @@ double ref_hstu_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, i
         const int64_t pos = i + ref_hstu_uk(p, b) - ref_hstu_uq(p, b);
         bias += table_entry(&p->pos_table, head, n - 1 + j - pos);
     }
-    if (p->time_table.data)
-        bias += table_entry(&p->time_table, head, ref_hstu_bucket(p, b, i, j));
+    if (p->time_table.data) bias += table_entry(&p->time_table, head, ref_hstu_bucket(p, b, i, j));
     return bias;
 }
 
@@ -237,8 +239,8 @@ double ref_hstu_beta(const struct ptl_hstu_params *p) {
     return isnan(p->bias_scale) ? (double)p->alpha : (double)p->bias_scale;
 }
 
-double ref_hstu_score(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j,
-                      const double *q, const double *k, ref_rounding *rounded) {
+double ref_hstu_score(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
+                      int64_t j, const double *q, const double *k, ref_rounding *rounded) {
     const double qk = rounded(ref_dot(q, k, ref_hstu_dims(p).dqk));
     if (!p->attn_bias.data && !p->pos_table.data && !p->time_table.data)
         return rounded((double)p->alpha * qk);

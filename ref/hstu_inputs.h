@@ -39,8 +39,8 @@ double ref_dot(const double *a, const double *b, int64_t n);
 double ref_hstu_beta(const struct ptl_hstu_params *p);
 
 /* S of a pair from the rows of q and k. */
-double ref_hstu_score(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i, int64_t j,
-                      const double *q, const double *k, ref_rounding *rounded);
+double ref_hstu_score(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
+                      int64_t j, const double *q, const double *k, ref_rounding *rounded);
 
 double ref_silu(double x);
 double ref_dsilu(double x); /* its derivative: 0 at -inf, 1 at +inf */

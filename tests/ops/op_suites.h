@@ -10,6 +10,12 @@ extern const struct test_suite hstu_edges_suite;
 extern const struct test_suite hstu_identities_suite;
 extern const struct test_suite hstu_nonfinite_suite;
 extern const struct test_suite hstu_huge_suite;
+extern const struct test_suite hstu_options_suite;
+extern const struct test_suite hstu_reference_suite;
+extern const struct test_suite hstu_bias_suite;
+extern const struct test_suite hstu_paged_suite;
+extern const struct test_suite hstu_backward_suite;
+extern const struct test_suite hstu_faults_suite;
 extern const struct test_suite threads_suite;
 
 #endif
