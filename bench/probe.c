@@ -1,4 +1,4 @@
-/* FMA peak and read bandwidth. The loops are assembly where a compiler might be too clever or,
+/* FMA peak, read and copy bandwidth. The loops are assembly where a compiler might be too clever or,
  * built for the base architecture, lacks the instruction. */
 #define _DEFAULT_SOURCE
 #include "probe.h"
@@ -165,10 +165,11 @@ struct probe {
 
 /* One measurement. All threads begin a round together; it lasts until the last has ended. */
 struct work {
-    fma_fn fma; /* NULL: read */
+    fma_fn fma; /* NULL: read or copy */
+    bool copy;
     int64_t turns;
     const struct probe *probe;
-    size_t bytes; /* read by a round */
+    size_t bytes; /* that a round passes over: read; copied from its first half to its second */
     int n_threads, n_rounds;
     pthread_mutex_t gate; /* held until it is clear whether all threads are there */
     pthread_barrier_t barrier;
@@ -191,16 +192,19 @@ static double now(void) {
 static void *run_worker(void *arg) {
     struct worker *w = arg;
     struct work *work = w->work;
-    const size_t slice = work->bytes / (size_t)work->n_threads / READ_STEP * READ_STEP;
+    const size_t share = work->bytes / (work->copy ? 2 : 1) / (size_t)work->n_threads;
+    const size_t slice = share / READ_STEP * READ_STEP;
     pthread_mutex_lock(&work->gate);
     const int n_rounds = work->n_rounds;
     pthread_mutex_unlock(&work->gate);
     for (int round = 0; round < n_rounds; round++) {
         const size_t at = (work->probe->next + (size_t)round * work->bytes) % work->probe->bytes;
+        char *data = work->probe->buffer + at + (size_t)w->index * slice;
         pthread_barrier_wait(&work->barrier);
         w->begin[round] = now();
         if (work->fma) work->fma(work->turns);
-        else w->sink = read_all(work->probe->buffer + at + (size_t)w->index * slice, slice);
+        else if (work->copy) memcpy(data + work->bytes / 2, data, slice);
+        else w->sink = read_all(data, slice);
         w->end[round] = now();
     }
     return NULL;
@@ -267,13 +271,15 @@ bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads,
     const struct fma_loop loop = fma_loop_of(isa);
     struct work fma = {.fma = loop.run, .probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
     struct work read = {.probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
-    read.bytes = stretch_bytes;
+    struct work copy = {.copy = true, .probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
+    read.bytes = copy.bytes = stretch_bytes;
     fma.turns = calibrate(probe, loop.run);
-    const double fma_seconds = run(&fma), read_seconds = run(&read);
-    if (fma_seconds <= 0.0 || read_seconds <= 0.0) return false;
+    const double fma_seconds = run(&fma), read_seconds = run(&read), copy_seconds = run(&copy);
+    if (fma_seconds <= 0.0 || read_seconds <= 0.0 || copy_seconds <= 0.0) return false;
     rates->peak_gflops =
         1e-9 * (double)fma.turns * loop.flops_per_turn * (double)n_threads / fma_seconds;
     rates->read_gbps = 1e-9 * (double)stretch_bytes / read_seconds;
+    rates->copy_gbps = 1e-9 * (double)stretch_bytes / copy_seconds;
     probe->next = (probe->next + ROUNDS * stretch_bytes) % probe->bytes;
     return true;
 }

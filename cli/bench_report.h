@@ -14,17 +14,23 @@ struct bench_result {
     enum ptl_executor_kind executor;
     int threads;
     double min_ms, median_ms;
-    double gflops;             /* on unmasked work, in the fastest call */
+    double gflops;             /* on unmasked work, in the fastest call; NaN: it only copies */
     double peak_fraction;      /* of peak_gflops */
-    double bandwidth_fraction; /* q, k, v and out once, in the fastest call, of read_gbps */
+    double bandwidth_fraction; /* inputs and outputs once, in the fastest call, of read_gbps, or of
+                                  copy_gbps where it only copies */
     double extra_bytes;        /* memory above inputs and output */
     double error;              /* max |got - expected| / max |expected| on sampled rows */
-    double peak_gflops, read_gbps;
+    double peak_gflops, read_gbps, copy_gbps;
     bool disturbed; /* the machine was not the same all the time */
 };
 
-/* width: of the longest problem, for the table. */
-void report_begin(enum report_format format, int width);
-void report_result(enum report_format format, int width, const struct bench_result *r);
+/* Widths of the longest operator and problem, for the table. */
+struct report_widths {
+    int op, problem;
+};
+
+void report_begin(enum report_format format, const struct report_widths *widths);
+void report_result(enum report_format format, const struct report_widths *widths,
+                   const struct bench_result *r);
 
 #endif

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 #include "../bench/probe.h"
-#include "arrays.h"
 #include "bench_report.h"
+#include "call.h"
 #include "commands.h"
 #include "compare.h"
+#include "cost.h"
 #include "runner.h"
-#include "sequences.h"
 #include "sweep.h"
 
 static const char help[] =
@@ -24,22 +24,23 @@ static const char help[] =
     "Times the problem of LINE. Comma lists sweep, every combination is a case:\n"
     "\n"
     "  pantile bench hstu b=1 h=1 s=512,1024 d=64,128 isa=avx2,avx512 threads=1,2\n"
+    "  pantile bench hstu_backward h=4 s=2048 d=64 dtype=f32,bf16\n"
+    "  pantile bench jagged_to_padded b=64 lengths=uniform:16,400 d=128\n"
     "\n"
     "  --reps N         timed calls; default: as many as fit the time, 3 at least\n"
     "  --time SECONDS   of timed calls, default 1\n"
     "  -o FORMAT        md (a table, default), csv or jsonl\n"
     "\n"
-    "min and median ms; GFLOP/s, 2 * (d + dv) per pair that the mask lets through, in the fastest "
-    "call;\n"
-    "peak, its share of the FMA peak of the level and threads that ran; bandwidth, the share of "
-    "the read\n"
-    "bandwidth if q, k, v and out pass once in that time; extra bytes, the memory above them; the "
-    "error\n"
-    "on sampled rows against double. Peak and bandwidth are measured before and after each case; "
-    "when\n"
-    "they differ by over 10 %, or median and min by over 15 %, the row is marked disturbed.\n"
+    "min and median ms; GFLOP/s on unmasked work in the fastest call, 2 * (d + dv) for each pair that\n"
+    "the mask lets through, 2 * (3 * d + 2 * dv) for hstu_backward; peak, its share of the FMA peak of\n"
+    "the level and threads that ran, which is that of fp32 for f16 and bf16 too; bandwidth, the share\n"
+    "of the read bandwidth if inputs and outputs (q, k, v, out) pass once in that time, and for\n"
+    "hstu_kv_append, the jagged copies and position_time, which copy, the share of the copy bandwidth,\n"
+    "bytes read and bytes written; extra bytes, the memory above the arguments; the error on sampled\n"
+    "rows against double. Peak and bandwidths are measured before and after each case; when they\n"
+    "differ by over 10 %, or median and min by over 15 %, the row is marked disturbed.\n"
     "Exit status: 0, 1 when an error is above the bound, 2 when a line was refused.\n"
-    "'pantile help hstu' lists the words of a line.\n";
+    "'pantile help hstu' and 'pantile help jagged' list the words of a line.\n";
 
 struct settings {
     int64_t reps; /* 0: by time */
@@ -120,15 +121,15 @@ static bool enough(const struct settings *s, const struct times *t, double spent
     return t->n >= MAX_REPS || (t->n >= MIN_REPS && spent >= s->seconds);
 }
 
-static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct problem *p,
+static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct call *c,
                        int threads, struct times *t, struct refusal *r) {
     const double start = now();
-    while (!p->cold && now() - start < warm_up_share * s->seconds)
-        if (!call_operator(ctx, p, r)) return false;
+    while (!c->problem.cold && now() - start < warm_up_share * s->seconds)
+        if (!call_operator(ctx, c, r)) return false;
     for (double spent = 0.0; !enough(s, t, spent);) {
-        if (p->cold && !probe_evict(s->probe, threads)) return refuse(r, "threads: none to be had");
+        if (c->problem.cold && !probe_evict(s->probe, threads)) return refuse(r, "threads: none to be had");
         const double begin = now();
-        if (!call_operator(ctx, p, r)) return false;
+        if (!call_operator(ctx, c, r)) return false;
         const double seconds = now() - begin;
         spent += seconds;
         if (!add_time(t, seconds)) return refuse(r, "times: no memory");
@@ -143,35 +144,42 @@ static bool differ(double a, double b, double share) {
     return fabs(a - b) > share * fmax(a, b);
 }
 
-static void rate(struct bench_result *result, const struct problem *p, const struct times *t,
+static void rate(struct bench_result *result, const struct call *c, const struct times *t,
                  const struct probe_rates *before, const struct probe_rates *after) {
-    const struct ptl_hstu_params *a = &p->hstu;
-    const struct workload w = workload_of(a);
-    const int last = a->q.ndim - 1;
-    const double dims = (double)(a->q.shape[last] + a->v.shape[last]);
+    const struct cost cost = cost_of(c);
     const double best = fmax(t->seconds[0], 1e-9), median = t->seconds[t->n / 2];
-    const double bytes =
-        sizeof(float) * dims *
-        (w.rows_q * (double)a->q.shape[last - 1] + w.rows_k * (double)a->k.shape[last - 1]);
     result->min_ms = 1e3 * best;
     result->median_ms = 1e3 * median;
-    result->gflops = 2e-9 * dims * w.valid_pairs / best;
+    result->gflops = 1e-9 * cost.flops / best;
     result->peak_gflops = fmax(before->peak_gflops, after->peak_gflops);
     result->read_gbps = fmax(before->read_gbps, after->read_gbps);
+    result->copy_gbps = fmax(before->copy_gbps, after->copy_gbps);
     result->peak_fraction = result->gflops / result->peak_gflops;
-    result->bandwidth_fraction = 1e-9 * bytes / best / result->read_gbps;
+    result->bandwidth_fraction =
+        1e-9 * cost.bytes / best / (cost.copies ? result->copy_gbps : result->read_gbps);
     result->disturbed = differ(before->peak_gflops, after->peak_gflops, 0.10) ||
-                        differ(before->read_gbps, after->read_gbps, 0.10) || median > 1.15 * best;
+                        differ(before->read_gbps, after->read_gbps, 0.10) ||
+                        (cost.copies && differ(before->copy_gbps, after->copy_gbps, 0.10)) ||
+                        median > 1.15 * best;
 }
 
 /* Brings the code of the level into memory, so that it does not count as growth. */
-static bool touch_code(const struct problem *p, struct refusal *r) {
-    struct problem small;
+static bool touch_code(const struct call *c, struct refusal *r) {
+    static const char *const dtypes[] = {"f32", "f32", "f16", "bf16"};
+    struct words w;
+    struct call small;
     struct ptl_context_info info;
-    if (!problem_create(&small, "hstu s=100 d=16", 0, r->text, r->size)) return false;
-    small.isa = p->isa;
-    const bool ok = run_problem(&small, &info, r);
-    problem_destroy(&small);
+    char line[64];
+    snprintf(line, sizeof line, "%s s=100 d=16 dtype=%s", c->op->name,
+             dtypes[c->problem.hstu.q.data ? c->problem.hstu.q.dtype : 0]);
+    if (!words_split(&w, line, r)) return false;
+    bool ok = call_open(&small, &w, r);
+    if (ok) {
+        small.problem.isa = c->problem.isa;
+        ok = run_call(&small, &info, r);
+        call_close(&small);
+    }
+    words_free(&w);
     return ok;
 }
 
@@ -181,15 +189,15 @@ static bool probe(const struct settings *s, const struct ptl_context_info *info,
     return refuse(r, "threads: no %d of them for the probe", (int)info->num_threads);
 }
 
-static bool measure(const struct settings *s, const struct problem *p, struct bench_result *result,
-                    struct refusal *r) {
+static bool measure(const struct settings *s, const struct call *c, struct bench_result *result,
+                    bool *pass, struct refusal *r) {
     struct ptl_context *ctx = NULL;
     struct ptl_context_info info = {.struct_size = sizeof info};
     struct probe_rates before, after;
     struct comparison comparison;
     struct times times = {0};
     bool ok = false;
-    if (!touch_code(p, r) || !open_context(p, &ctx, r)) return false;
+    if (!touch_code(c, r) || !open_context(&c->problem, &ctx, r)) return false;
     ptl_context_get_info(ctx, &info);
     result->isa = info.isa;
     result->executor = info.executor;
@@ -197,18 +205,19 @@ static bool measure(const struct settings *s, const struct problem *p, struct be
 
     reset_peak();
     const double resident = status_bytes("VmRSS");
-    if (!call_operator(ctx, p, r)) goto done;
+    if (!call_operator(ctx, c, r)) goto done;
     result->extra_bytes = extra_bytes(ctx, status_bytes("VmHWM") - resident);
 
-    if (!probe(s, &info, &before, r) || !time_calls(s, ctx, p, info.num_threads, &times, r) ||
+    if (!probe(s, &info, &before, r) || !time_calls(s, ctx, c, info.num_threads, &times, r) ||
         !probe(s, &info, &after, r))
         goto done;
-    if (!compare_hstu(p, sample_seconds, &comparison)) {
+    if (!compare_call(c, sample_seconds, &comparison)) {
         refuse(r, "reference: no memory");
         goto done;
     }
-    rate(result, p, &times, &before, &after);
-    result->error = comparison.padding_clean ? comparison.error : INFINITY;
+    rate(result, c, &times, &before, &after);
+    result->error = comparison_error(&comparison);
+    *pass = result->error <= comparison.bound;
     ok = true;
 done:
     free(times.seconds);
@@ -253,24 +262,23 @@ static void clear_progress(void) {
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
 }
 
-static int bench_case(const struct settings *s, struct words *w, int width, struct refusal *r) {
-    struct problem p;
-    struct output out;
+static int bench_case(const struct settings *s, struct words *w, const struct report_widths *widths,
+                      struct refusal *r) {
+    struct call c;
     struct bench_result result = {.op = w->op};
-    bool ok = false;
+    bool ok = false, pass = false;
     char *text = problem_text(w);
     if (!text) return complain("line: no memory");
     result.problem = text;
-    if (problem_open(&p, &out, w, r)) {
-        ok = measure(s, &p, &result, r) && output_write(&out, &p, r);
-        problem_destroy(&p);
-        output_free(&out);
+    if (call_open(&c, w, r)) {
+        ok = measure(s, &c, &result, &pass, r) && call_write(&c, r);
+        call_close(&c);
     }
     clear_progress();
-    if (ok) report_result(s->format, width, &result);
+    if (ok) report_result(s->format, widths, &result);
     free(text);
     if (!ok) return complain(r->text);
-    return result.error <= HSTU_ERROR_BOUND ? EXIT_PASS : EXIT_MISMATCH;
+    return pass ? EXIT_PASS : EXIT_MISMATCH;
 }
 
 static int bench_all(const struct settings *s, const struct words *w, struct refusal *r) {
@@ -280,15 +288,15 @@ static int bench_all(const struct settings *s, const struct words *w, struct ref
         refuse(r, "line: stands for more than %d cases", SWEEP_MAX);
         return complain(r->text);
     }
-    const int width = longest_problem(w, n);
-    report_begin(s->format, width);
+    const struct report_widths widths = {(int)strlen(w->op), longest_problem(w, n)};
+    report_begin(s->format, &widths);
     for (int64_t i = 0; i < n; i++) {
         struct words one;
         if (!sweep_line(w, i, &one, r)) return complain(r->text);
         char *text = problem_text(&one);
         show_progress(i, n, text ? text : "");
         free(text);
-        const int status = bench_case(s, &one, width, r);
+        const int status = bench_case(s, &one, &widths, r);
         if (status > worst) worst = status;
         words_free(&one);
     }

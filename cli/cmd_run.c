@@ -1,7 +1,7 @@
 /* pantile run: computes one line and keeps the arrays that it names as outputs. */
 #include <stdio.h>
 
-#include "arrays.h"
+#include "call.h"
 #include "commands.h"
 #include "npy.h"
 #include "runner.h"
@@ -9,28 +9,36 @@
 static const char help[] =
     "usage: pantile run LINE\n"
     "\n"
-    "Computes the operator that LINE describes. key=@file.npy is an array, out=@file.npy where "
-    "the\n"
-    "result goes; 4-axis q, k and v are the dense layout. For example\n"
+    "Computes the operator that LINE describes. key=@file.npy is an array, read or, where it names an\n"
+    "output, written; an output that is named is wanted. For example\n"
     "\n"
     "  pantile run hstu q=@q.npy k=@k.npy v=@v.npy seq_offsets_q=@o.npy num_targets=@t.npy \\\n"
     "      alpha=0.125 scaling_seqlen=4096 out=@out.npy\n"
+    "  pantile run hstu_backward q=@q.npy k=@k.npy v=@v.npy seq_offsets_q=@o.npy scaling_seqlen=4096 \\\n"
+    "      dout=@dout.npy dq=@dq.npy dk=@dk.npy dv=@dv.npy\n"
+    "  pantile run jagged_to_padded x=@x.npy x.offsets=@o.npy out=@padded.npy\n"
     "\n"
-    "A line without arrays is a generated problem, as for check and bench. 'pantile help hstu' "
-    "lists\n"
-    "the words. PTL_VERBOSE=1 prints the call, as a line, and its time.\n";
+    "A line without arrays to read is a generated problem, as for check and bench. The words are\n"
+    "listed by 'pantile help hstu' (hstu, hstu_backward, hstu_kv_append) and 'pantile help jagged'\n"
+    "(jagged_to_padded, padded_to_jagged, concat_jagged, split_jagged, position_time,\n"
+    "position_time_backward). PTL_VERBOSE=1 prints an hstu call, as a line, and its time.\n";
+
+static void print_outputs(const struct call *c) {
+    char text[96];
+    for (int i = 0; i < c->n_outputs; i++) {
+        const struct ptl_tensor *t = call_tensor(c, c->outputs[i].tensor);
+        printf("%s: %s %s\n", c->outputs[i].path, shape_text(t, text), type_text(t->dtype));
+    }
+    if (c->n_outputs == 0) printf("computed; %s=@file.npy keeps the result\n", c->op->result);
+}
 
 static bool run(struct words *w, struct refusal *r) {
-    struct problem p;
-    struct output out;
+    struct call c;
     struct ptl_context_info info;
-    char text[96];
-    if (!problem_open(&p, &out, w, r)) return false;
-    const bool ok = run_problem(&p, &info, r) && output_write(&out, &p, r);
-    if (ok && out.path) printf("%s: %s float32\n", out.path, shape_text(&p.hstu.out, text));
-    if (ok && !out.path) puts("computed; out=@file.npy keeps the result");
-    problem_destroy(&p);
-    output_free(&out);
+    if (!call_open(&c, w, r)) return false;
+    const bool ok = run_call(&c, &info, r) && call_write(&c, r);
+    if (ok) print_outputs(&c);
+    call_close(&c);
     return ok;
 }
 

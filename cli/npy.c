@@ -236,6 +236,18 @@ bool npy_read(const char *path, struct ptl_tensor *t, struct refusal *r) {
     return ok;
 }
 
+const char *type_text(enum ptl_dtype dtype) {
+    switch (dtype) {
+    case PTL_F32: return "float32";
+    case PTL_F16: return "float16";
+    case PTL_BF16: return "uint16 (bf16)";
+    case PTL_I32: return "int32";
+    case PTL_I64: return "int64";
+    case PTL_U8: return "uint8";
+    }
+    return "unknown type";
+}
+
 const char *shape_text(const struct ptl_tensor *t, char text[96]) {
     int n = 0;
     for (int i = 0; i < t->ndim; i++)

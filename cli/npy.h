@@ -22,6 +22,9 @@ bool npy_write(const char *path, const struct ptl_tensor *t, struct refusal *r);
 /* The same into a stream. */
 bool npy_write_stream(FILE *f, const struct ptl_tensor *t);
 
+/* "float32"; bf16 is "uint16 (bf16)". */
+const char *type_text(enum ptl_dtype dtype);
+
 /* "(3, 4)", as NumPy prints shapes. */
 const char *shape_text(const struct ptl_tensor *t, char text[96]);
 

@@ -42,15 +42,15 @@ bool open_context(const struct problem *p, struct ptl_context **ctx, struct refu
     return refuse(r, "%s", ptl_message());
 }
 
-bool call_operator(struct ptl_context *ctx, const struct problem *p, struct refusal *r) {
-    if (ptl_hstu_forward(ctx, &p->hstu) == PTL_OK) return true;
+bool call_operator(struct ptl_context *ctx, const struct call *c, struct refusal *r) {
+    if (c->op->run(ctx, c) == PTL_OK) return true;
     return refuse(r, "%s", ptl_message());
 }
 
-bool run_problem(const struct problem *p, struct ptl_context_info *info, struct refusal *r) {
+bool run_call(const struct call *c, struct ptl_context_info *info, struct refusal *r) {
     struct ptl_context *ctx;
-    if (!open_context(p, &ctx, r)) return false;
-    const bool ok = call_operator(ctx, p, r);
+    if (!open_context(&c->problem, &ctx, r)) return false;
+    const bool ok = call_operator(ctx, c, r);
     info->struct_size = sizeof *info;
     ptl_context_get_info(ctx, info);
     ptl_context_destroy(ctx);

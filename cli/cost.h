@@ -1,0 +1,15 @@
+/* What a call costs at least: arithmetic on unmasked work, and the bytes of its inputs and outputs. */
+#ifndef PTL_COST_H
+#define PTL_COST_H
+
+#include "call.h"
+
+struct cost {
+    bool copies;  /* it only moves bytes: the copy bandwidth is its limit */
+    double flops; /* NaN when it copies */
+    double bytes; /* arrays of rows passed over once; small tables and index arrays do not count */
+};
+
+struct cost cost_of(const struct call *c);
+
+#endif
