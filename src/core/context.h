@@ -25,4 +25,16 @@ struct ptl_context {
 /* At least `bytes` bytes, 64-byte aligned, contents undefined; NULL when there is no memory. */
 void *ptl_arena_reserve(struct ptl_arena *arena, size_t bytes);
 
+/* Memory given out piece by piece, each 64-byte aligned; without a base only counted. */
+struct ptl_pieces {
+    char *base;
+    size_t used;
+};
+
+static inline void *ptl_take(struct ptl_pieces *m, size_t bytes) {
+    void *p = m->base ? m->base + m->used : NULL;
+    m->used += (bytes + 63) / 64 * 64;
+    return p;
+}
+
 #endif

@@ -111,6 +111,13 @@ struct ptl_hstu_seq {
 
 struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t index);
 
+/* The factor on row i of out. */
+static inline float ptl_hstu_scale_of(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                                      int64_t i) {
+    if (!p->scale_rows.data) return p->scale;
+    return *(const float *)ptl_rows_at(&p->scale_rows, seq->b, seq->q_row + i, 0);
+}
+
 /* What a row sees: the columns of two half-open intervals, in order, not touching; empty ones are
  * {0, 0}. */
 struct ptl_hstu_span {

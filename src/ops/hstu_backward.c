@@ -51,20 +51,8 @@ static size_t round_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-/* Memory given out piece by piece; without a base only counted. */
-struct pieces {
-    char *base;
-    size_t used;
-};
-
-static void *take(struct pieces *m, size_t bytes) {
-    void *p = m->base ? m->base + m->used : NULL;
-    m->used += round_up(bytes, 64);
-    return p;
-}
-
 static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *memory, size_t *bytes) {
-    struct pieces m = {memory, 0};
+    struct ptl_pieces m = {memory, 0};
     const struct ptl_hstu_problem *p = plan->p;
     const struct ptl_kernels *k = plan->kernels;
     const size_t line = (size_t)k->panel * sizeof(float), tile = (size_t)k->key_tile;
@@ -72,20 +60,20 @@ static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *mem
     s.q_stride = ptl_staged_stride(p->dqk);
     s.o_stride = ptl_staged_stride(p->dv);
     const size_t q_row = (size_t)s.q_stride * sizeof(float), o_row = (size_t)s.o_stride * sizeof(float);
-    s.q_panel = take(&m, line * (size_t)p->dqk);
-    s.o_panel = take(&m, line * (size_t)p->dv);
-    s.s = take(&m, MAX_PANELS * tile * line);
-    s.u = take(&m, MAX_PANELS * tile * line);
-    s.q_rows = take(&m, (size_t)plan->block_rows * q_row);
-    s.o_rows = take(&m, (size_t)plan->block_rows * o_row);
-    s.k_rows = take(&m, tile * q_row);
-    s.dk = take(&m, tile * q_row);
-    s.dv = take(&m, tile * o_row);
-    s.row_sum = take(&m, MAX_PANELS * line);
-    s.bits = take(&m, MAX_PANELS * tile * sizeof(uint64_t));
-    s.tables = take(&m, (size_t)ptl_dtables_entries(plan) * sizeof(double));
-    s.mask = take(&m, MAX_PANELS * sizeof *s.mask);
-    s.stage = ptl_hstu_stage_at(p, k, take(&m, ptl_hstu_stage_bytes(p, k)));
+    s.q_panel = ptl_take(&m, line * (size_t)p->dqk);
+    s.o_panel = ptl_take(&m, line * (size_t)p->dv);
+    s.s = ptl_take(&m, MAX_PANELS * tile * line);
+    s.u = ptl_take(&m, MAX_PANELS * tile * line);
+    s.q_rows = ptl_take(&m, (size_t)plan->block_rows * q_row);
+    s.o_rows = ptl_take(&m, (size_t)plan->block_rows * o_row);
+    s.k_rows = ptl_take(&m, tile * q_row);
+    s.dk = ptl_take(&m, tile * q_row);
+    s.dv = ptl_take(&m, tile * o_row);
+    s.row_sum = ptl_take(&m, MAX_PANELS * line);
+    s.bits = ptl_take(&m, MAX_PANELS * tile * sizeof(uint64_t));
+    s.tables = ptl_take(&m, (size_t)ptl_dtables_entries(plan) * sizeof(double));
+    s.mask = ptl_take(&m, MAX_PANELS * sizeof *s.mask);
+    s.stage = ptl_hstu_stage_at(p, k, ptl_take(&m, ptl_hstu_stage_bytes(p, k)));
     *bytes = round_up(m.used, 4096) + 64; /* off the page grid */
     return s;
 }
@@ -139,11 +127,6 @@ static void zero_rows(const struct ptl_rows *r, int64_t b, int64_t row, int64_t 
     for (; row < end; row++)
         for (int64_t h = 0; h < n_heads; h++)
             memset(ptl_rows_at(r, b, row, h), 0, (size_t)(dim * r->elem_bytes));
-}
-
-static float scale_of(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row) {
-    if (!p->scale_rows.data) return p->scale;
-    return *(const float *)ptl_rows_at(&p->scale_rows, seq->b, seq->q_row + row, 0);
 }
 
 /* Row of dq in fp32: the output itself, or the plan's buffer. */
@@ -216,7 +199,7 @@ static void score_panel(const struct ptl_backward_plan *plan, const struct block
                    p->dqk, f);
     const bool biased = ptl_hstu_has_bias(p);
     if (biased)
-        ptl_hstu_add_bias(p, k, b->seq, b->head, row, n_rows, nv, from, to, plan->reversed, f,
+        ptl_hstu_add_bias(p, k, b->seq, b->head, row, n_rows, nv, from, to, plan->reversed, f, NULL,
                           &s->stage);
     k->tile_qk_f32(nv, s->o_panel, values + (from - b->tile_begin) * v_stride, v_stride, n, p->dv, u);
     k->tile_dsilu_f32(nv, f, u, n, biased ? 1.0f : p->alpha, scale + i * w,
@@ -314,7 +297,7 @@ static void backward_block(const struct ptl_backward_plan *plan, struct block *b
     bool masked_rows = false;
     if (any) {
         bool cut = false; /* some pair of the block and [begin, end) is masked */
-        for (int i = 0; i < b->n_rows; i++) scale[i] = scale_of(p, b->seq, b->row + i);
+        for (int i = 0; i < b->n_rows; i++) scale[i] = ptl_hstu_scale_of(p, b->seq, b->row + i);
         stage_rows(plan, &p->q, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows, p->dqk, NULL,
                    s->q_rows, s->q_stride);
         stage_rows(plan, &plan->g->dout, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows, p->dv,
@@ -518,21 +501,21 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
             n_bias = (size_t)(plan->g->dbias_shape[0] * plan->g->dbias_shape[1] *
                               plan->g->dbias_shape[2] * plan->g->dbias_shape[3]);
     }
-    struct pieces m = {NULL, 0};
+    struct ptl_pieces m = {NULL, 0};
     for (int pass = 0; pass < 2; pass++) { /* first how much, then where */
-        plan->order = take(&m, n_seqs * sizeof *plan->order);
-        plan->task_end = take(&m, n_seqs * sizeof *plan->task_end);
-        plan->first_block = take(&m, (n_seqs + 1) * sizeof *plan->first_block);
-        plan->hulls = take(&m, n_blocks * sizeof *plan->hulls);
-        plan->dq_turn = take(&m, heads * n_blocks * sizeof *plan->dq_turn);
-        plan->bias_turn = take(&m, n_turns * sizeof *plan->bias_turn);
-        plan->reversed = take(&m, (size_t)ptl_hstu_reversed_floats(p) * sizeof(float));
-        plan->tables = take(&m, (size_t)ptl_dtables_total(plan) * sizeof(double));
-        plan->ds = take(&m, plan->g->ds.data ? heads * n_rows * sizeof(float) : 0);
-        plan->dq = take(&m, p->dtype == PTL_F32 ? 0
+        plan->order = ptl_take(&m, n_seqs * sizeof *plan->order);
+        plan->task_end = ptl_take(&m, n_seqs * sizeof *plan->task_end);
+        plan->first_block = ptl_take(&m, (n_seqs + 1) * sizeof *plan->first_block);
+        plan->hulls = ptl_take(&m, n_blocks * sizeof *plan->hulls);
+        plan->dq_turn = ptl_take(&m, heads * n_blocks * sizeof *plan->dq_turn);
+        plan->bias_turn = ptl_take(&m, n_turns * sizeof *plan->bias_turn);
+        plan->reversed = ptl_take(&m, (size_t)ptl_hstu_reversed_floats(p) * sizeof(float));
+        plan->tables = ptl_take(&m, (size_t)ptl_dtables_total(plan) * sizeof(double));
+        plan->ds = ptl_take(&m, plan->g->ds.data ? heads * n_rows * sizeof(float) : 0);
+        plan->dq = ptl_take(&m, p->dtype == PTL_F32 ? 0
                                                  : n_rows * heads * (size_t)p->dqk * sizeof(float));
-        plan->dbias = take(&m, n_bias * sizeof(float));
-        struct by_keys *sorted = take(&m, n_seqs * sizeof *sorted); /* last: used only here */
+        plan->dbias = ptl_take(&m, n_bias * sizeof(float));
+        struct by_keys *sorted = ptl_take(&m, n_seqs * sizeof *sorted); /* last: used only here */
         if (pass == 0) {
             m.base = ptl_arena_reserve(&ctx->plan, m.used);
             m.used = 0;

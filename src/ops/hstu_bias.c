@@ -46,55 +46,91 @@ static int64_t bucket_of(const struct ptl_hstu_tables *t, uint64_t dt) {
     return low;
 }
 
-static bool in_bucket(const struct ptl_hstu_tables *t, int64_t bucket, uint64_t dt) {
-    return (bucket == 0 || reaches(t, bucket, dt)) &&
-           (bucket == t->n_thresholds || !reaches(t, bucket + 1, dt));
+/* The distances of a bucket: low .. low + width - 1. */
+struct range {
+    uint64_t low, width;
+};
+
+static struct range range_of(const struct ptl_hstu_tables *t, int64_t bucket) {
+    const int64_t from = bucket > 0 ? t->thresholds[bucket - 1] : 0;
+    const uint64_t low = from > 0 ? (uint64_t)from : 0;
+    if (bucket == t->n_thresholds) return (struct range){low, UINT64_MAX - low + (low > 0)};
+    const int64_t to = t->thresholds[bucket];
+    return (struct range){low, to > 0 ? (uint64_t)to - low : 0};
 }
 
-/* Where columns run in ascending time and the query's time is not inside, equal buckets at both ends of a
- * stretch mean equal buckets in between. */
-enum { STRETCH = 16 };
+static bool in_range(struct range r, uint64_t dt) {
+    return dt - r.low < r.width; /* below low the difference wraps and is large */
+}
 
-static void time_buckets(const struct ptl_hstu_tables *t, const int64_t *stamps, int64_t query,
-                           int64_t begin, int64_t end, int32_t *bucket) {
-    int64_t b = bucket_of(t, distance(query, stamps[begin]));
-    bool ascending = true;
-    for (int64_t j = begin + 1; j < end; j++) ascending = ascending && stamps[j - 1] <= stamps[j];
-    const bool smooth = ascending && (query >= stamps[end - 1] || query <= stamps[begin]);
-    for (int64_t j = begin; j < end;) {
-        if (!in_bucket(t, b, distance(query, stamps[j]))) b = bucket_of(t, distance(query, stamps[j]));
-        const int64_t stop = j + STRETCH;
-        if (smooth && stop <= end && in_bucket(t, b, distance(query, stamps[stop - 1]))) {
-            for (int x = 0; x < STRETCH; x++) bucket[j - begin + x] = (int32_t)b;
-            j = stop;
-        } else {
-            bucket[j++ - begin] = (int32_t)b;
-        }
+/* The end of the run that begins at j where equal buckets at both ends of a stretch mean equal buckets in
+ * between: all that is left, or doubling steps and then halving ones. */
+static int64_t run_end(const int64_t *stamps, int64_t query, struct range r, int64_t j, int64_t end) {
+    if (in_range(r, distance(query, stamps[end - 1]))) return end;
+    int64_t step = 8, inside = j; /* inside: the last column known to be in the run */
+    while (inside + step < end && in_range(r, distance(query, stamps[inside + step]))) {
+        inside += step;
+        step *= 2;
     }
+    for (step /= 2; step > 0; step /= 2)
+        if (inside + step < end && in_range(r, distance(query, stamps[inside + step]))) inside += step;
+    return inside + 1;
 }
 
-void ptl_hstu_row_buckets(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
-                          int64_t begin, int64_t end, int32_t *bucket) {
+int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
+                       int64_t begin, int64_t end, bool ascending, struct ptl_time_run *runs) {
+    const struct ptl_hstu_tables *t = &p->tables;
     const int64_t *stamps = stamps_of(p, seq);
     int64_t pos = row + seq->uk - seq->uq;
-    if (p->tables.query_next && pos + 1 < seq->uk) pos++;
-    time_buckets(&p->tables, stamps, stamps[pos], begin, end, bucket);
+    if (t->query_next && pos + 1 < seq->uk) pos++;
+    const int64_t query = stamps[pos];
+    /* |dt| rises or falls along the tile unless the query's time is inside. */
+    const bool smooth = ascending && (query >= stamps[end - 1] || query <= stamps[begin]);
+    int n = 0;
+    for (int64_t j = begin; j < end;) {
+        const int64_t b = bucket_of(t, distance(query, stamps[j]));
+        const struct range r = range_of(t, b);
+        int64_t stop = j + 1;
+        if (smooth) stop = run_end(stamps, query, r, j, end);
+        else
+            while (stop < end && in_range(r, distance(query, stamps[stop]))) stop++;
+        runs[n++] = (struct ptl_time_run){(int32_t)b, (int32_t)(stop - j)};
+        j = stop;
+    }
+    return n;
 }
 
-static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
-                      int64_t row, int n_rows, int64_t begin, int64_t end, float *rows) {
+bool ptl_hstu_times_ascend(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                           int64_t begin, int64_t end) {
+    const int64_t *stamps = stamps_of(p, seq);
+    bool ascending = true;
+    for (int64_t j = begin + 1; j < end; j++) ascending = ascending && stamps[j - 1] <= stamps[j];
+    return ascending;
+}
+
+static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                      const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
+                      int64_t begin, int64_t end, struct ptl_time_runs *known, float *rows) {
     const float *table = p->tables.time + head * p->tables.time_head_stride;
-    int32_t bucket[PTL_MAX_KEY_TILE];
-    for (int i = 0; i < n_rows; i++, rows += end - begin) {
-        ptl_hstu_row_buckets(p, seq, row + i, begin, end, bucket);
-        for (int64_t j = 0; j < end - begin; j++) rows[j] = table[bucket[j]];
+    const bool look = !known || !known->known;
+    const bool ascending = look && ptl_hstu_times_ascend(p, seq, begin, end);
+    struct ptl_time_run own[PTL_MAX_KEY_TILE];
+    for (int i = 0; i < n_rows; i++) {
+        struct ptl_time_run *runs = known ? known->run + (int64_t)i * k->key_tile : own;
+        int32_t n = look ? ptl_hstu_time_runs(p, seq, row + i, begin, end, ascending, runs) : known->n[i];
+        if (known) known->n[i] = n;
+        for (int32_t r = 0; r < n; r++) {
+            const float value = table[runs[r].bucket];
+            for (int32_t x = 0; x < runs[r].n; x++) *rows++ = value;
+        }
     }
+    if (known) known->known = true;
 }
 
 void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                        const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
                        int64_t begin, int64_t end, const float *reversed, float *s,
-                       const struct ptl_hstu_stage *stage) {
+                       struct ptl_time_runs *runs, const struct ptl_hstu_stage *stage) {
     const float *rows[PTL_MAX_PANEL];
     const int n = (int)(end - begin);
     float alpha = p->alpha; /* once, with the first of the biases */
@@ -122,7 +158,7 @@ void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernel
         alpha = 1.0f;
     }
     if (p->tables.time) {
-        time_rows(p, seq, head, row, n_rows, begin, end, stage->bias_row);
+        time_rows(p, k, seq, head, row, n_rows, begin, end, runs, stage->bias_row);
         for (int i = 0; i < n_rows; i++) rows[i] = stage->bias_row + (int64_t)i * n;
         k->panel_load_f32(rows, n_rows, n, stage->bias);
         k->tile_bias_f32(nv, s, n, alpha, p->beta, stage->bias, k->panel);

@@ -108,19 +108,20 @@ void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu
     if (!plan->g->dtime) return;
     double *sums = partial + pos_entries(plan);
     float *rows[PTL_MAX_PANEL] = {0}, one[PTL_MAX_PANEL];
-    int32_t bucket[PTL_MAX_KEY_TILE];
+    struct ptl_time_run runs[PTL_MAX_KEY_TILE];
+    const bool ascending = ptl_hstu_times_ascend(p, seq, t->begin, t->end);
     for (int i = 0; i < t->n_rows; i++) {
         rows[i] = stage->bias_row + i * n;
         one[i] = 1.0f;
     }
     k->panel_store_f32(t->ds, t->n_rows, n, one, rows);
     for (int i = 0; i < t->n_rows; i++) {
-        ptl_hstu_row_buckets(p, seq, t->row + i, t->begin, t->end, bucket);
-        for (int64_t j = 0; j < n;) { /* runs of one bucket: one addition to memory a run */
-            const int32_t b = bucket[j];
+        const int n_runs = ptl_hstu_time_runs(p, seq, t->row + i, t->begin, t->end, ascending, runs);
+        const float *ds = rows[i];
+        for (int r = 0; r < n_runs; r++) { /* one addition to memory a run */
             double sum = 0.0;
-            for (; j < n && bucket[j] == b; j++) sum += (double)rows[i][j];
-            sums[b] += sum;
+            for (int32_t x = 0; x < runs[r].n; x++) sum += (double)*ds++;
+            sums[runs[r].bucket] += sum;
         }
     }
 }

@@ -24,23 +24,22 @@ enum { MAX_BLOCK_PANELS = MAX_BLOCK_ROWS / 4 + 3 };
 struct panel {
     int64_t row;
     int n_rows, nv;
-    bool empty; /* no tile has been added to its outputs yet */
 };
 
-/* Rows [row, end) of one sequence and head, and padding up to end_allocated. */
+/* Rows [row, end) of one sequence and n_heads heads, and padding up to end_allocated. */
 struct task {
     struct ptl_hstu_seq seq;
-    int64_t head, row, end, end_allocated;
+    int64_t head, n_heads, row, end, end_allocated;
 };
 
 struct forward_job {
     const struct ptl_hstu_problem *p;
     const struct ptl_kernels *kernels;
     struct ptl_schedule schedule;
-    int64_t block_rows;
+    int64_t block_rows, heads_per_task;
     char *scratch;
     size_t scratch_bytes; /* per slot */
-    size_t q_bytes, o_bytes, s_bytes; /* of one panel, one panel, one tile */
+    size_t q_bytes, o_bytes; /* of one panel */
     const float *reversed;            /* position tables, or NULL */
 };
 
@@ -49,11 +48,19 @@ struct forward_scratch {
     float *q_panels, *o_panels, *s;
     uint64_t *bits;
     struct ptl_hstu_stage stage;
+    bool *empty; /* of every panel: no tile has been added to its outputs yet */
+    struct ptl_time_runs *runs;
     struct ptl_hstu_panel_mask *masks;
 };
 
+/* Heads of a task share what depends on the pair of rows alone. Only looking up time buckets is worth
+ * that: else one head a task makes more tasks, and a tile of one head fits the cache better. */
+static int64_t choose_heads(const struct ptl_hstu_problem *p) {
+    return p->tables.time ? p->n_q_heads : 1;
+}
+
 static int64_t choose_block_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
-    int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float));
+    int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float) * choose_heads(p));
     if (n > MAX_BLOCK_ROWS) n = MAX_BLOCK_ROWS;
     return n < k->panel ? k->panel : n / k->panel * k->panel;
 }
@@ -67,34 +74,27 @@ static int max_panels(const struct forward_job *job) {
     return (int)(job->block_rows / job->kernels->panel) + 3;
 }
 
-static void size_scratch(struct forward_job *job) {
+/* The scratch of a slot; without memory only its size. */
+static struct forward_scratch scratch_at(const struct forward_job *job, char *memory, size_t *bytes) {
     const struct ptl_kernels *k = job->kernels;
-    const size_t line = (size_t)k->panel * sizeof(float), panels = (size_t)max_panels(job);
-    job->q_bytes = round_up((size_t)job->p->dqk * line, 64);
-    job->o_bytes = round_up((size_t)job->p->dv * line, 64);
-    job->s_bytes = round_up((size_t)k->key_tile * line, 64);
-    job->scratch_bytes = round_up(panels * (job->q_bytes + job->o_bytes) + job->s_bytes +
-                                      round_up((size_t)k->key_tile * sizeof(uint64_t), 64) +
-                                      ptl_hstu_stage_bytes(job->p, k) +
-                                      panels * sizeof(struct ptl_hstu_panel_mask),
-                                  4096) + 64; /* off the page grid: slots must not share cache sets */
-}
-
-static struct forward_scratch scratch_of(const struct forward_job *job, int slot) {
+    const struct ptl_hstu_problem *p = job->p;
+    const size_t line = (size_t)k->panel * sizeof(float), tile = (size_t)k->key_tile;
+    const size_t rows = (size_t)max_panels(job), panels = rows * (size_t)job->heads_per_task;
+    struct ptl_pieces m = {memory, 0};
     struct forward_scratch s;
-    const size_t panels = (size_t)max_panels(job);
-    char *at = job->scratch + (size_t)slot * job->scratch_bytes;
-    s.q_panels = (float *)at;
-    at += panels * job->q_bytes;
-    s.o_panels = (float *)at;
-    at += panels * job->o_bytes;
-    s.s = (float *)at;
-    at += job->s_bytes;
-    s.bits = (uint64_t *)at;
-    at += round_up((size_t)job->kernels->key_tile * sizeof(uint64_t), 64);
-    s.stage = ptl_hstu_stage_at(job->p, job->kernels, at);
-    at += ptl_hstu_stage_bytes(job->p, job->kernels);
-    s.masks = (struct ptl_hstu_panel_mask *)at;
+    s.q_panels = ptl_take(&m, panels * job->q_bytes);
+    s.o_panels = ptl_take(&m, panels * job->o_bytes);
+    s.s = ptl_take(&m, tile * line);
+    s.bits = ptl_take(&m, tile * sizeof(uint64_t));
+    s.stage = ptl_hstu_stage_at(p, k, ptl_take(&m, ptl_hstu_stage_bytes(p, k)));
+    s.empty = ptl_take(&m, panels * sizeof *s.empty);
+    s.masks = ptl_take(&m, panels * sizeof *s.masks);
+    s.runs = ptl_take(&m, p->tables.time ? rows * sizeof *s.runs : 0);
+    for (size_t i = 0; p->tables.time && i < rows; i++) {
+        struct ptl_time_run *run = ptl_take(&m, (size_t)k->panel * tile * sizeof *run);
+        if (memory) s.runs[i].run = run;
+    }
+    *bytes = round_up(m.used, 4096) + 64; /* off the page grid: slots must not share cache sets */
     return s;
 }
 
@@ -107,7 +107,7 @@ static int cut_panels(const struct ptl_kernels *k, int64_t row, int64_t end, str
     for (int64_t left = (vectors + nv_max - 1) / nv_max; left > 0; left--) {
         const int nv = (int)((vectors + left - 1) / left);
         const int64_t rows = (int64_t)nv * k->lanes < end - row ? nv * k->lanes : end - row;
-        panels[n++] = (struct panel){row, (int)rows, nv, true};
+        panels[n++] = (struct panel){row, (int)rows, nv};
         row += rows;
         vectors -= nv;
     }
@@ -135,20 +135,6 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
     for (; row < end; row++)
         memset(ptl_rows_at(&p->out, seq->b, seq->q_row + row, head), 0,
                (size_t)(p->dv * p->out.elem_bytes));
-}
-
-static void store_panel(const struct forward_job *job, const struct task *task,
-                        const struct panel *panel, const float *o_panel,
-                        const struct forward_scratch *scratch) {
-    const struct ptl_hstu_problem *p = job->p;
-    float scale[PTL_MAX_PANEL];
-    for (int i = 0; i < panel->n_rows; i++) {
-        const int64_t row = task->seq.q_row + panel->row + i;
-        scale[i] = p->scale_rows.data ? *(float *)ptl_rows_at(&p->scale_rows, task->seq.b, row, 0)
-                                      : p->scale;
-    }
-    ptl_hstu_store_panel(p, job->kernels, &p->out, &task->seq, task->head, panel->row, panel->n_rows,
-                         p->dv, o_panel, scale, &scratch->stage);
 }
 
 /* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one head lie
@@ -211,89 +197,148 @@ static int64_t n_steps(int64_t n) {
     return (n + STEP - 1) / STEP;
 }
 
-/* next: the task after this one where it is known, else NULL. */
-static void forward_block(const struct forward_job *job, const struct task *task,
-                          const struct task *next, const struct forward_scratch *scratch) {
-    const struct ptl_hstu_seq *seq = &task->seq;
-    const int64_t head = task->head;
+/* A task while it is computed. Its heads go through every tile together, panel by panel; numbers of
+ * panels count them head by head. */
+struct block {
+    const struct forward_job *job;
+    const struct task *task, *next; /* next: the task after this one where it is known, else NULL */
+    const struct forward_scratch *scratch;
+    struct panel panels[MAX_BLOCK_PANELS];
+    int n_panels; /* of one head */
+    int64_t first, last; /* all columns that some row sees */
+};
+
+static float *q_panel(const struct block *b, int64_t h, int i) {
+    return b->scratch->q_panels + (size_t)(h * b->n_panels + i) * (b->job->q_bytes / sizeof(float));
+}
+
+static float *o_panel(const struct block *b, int64_t h, int i) {
+    return b->scratch->o_panels + (size_t)(h * b->n_panels + i) * (b->job->o_bytes / sizeof(float));
+}
+
+static struct ptl_hstu_panel_mask *mask_of(const struct block *b, int64_t h, int i) {
+    return &b->scratch->masks[h * b->n_panels + i];
+}
+
+/* Masks and q of every panel. */
+static void begin_block(struct block *b) {
+    const struct ptl_hstu_problem *p = b->job->p;
+    const struct ptl_hstu_seq *seq = &b->task->seq;
+    b->n_panels = plan_panels(b->job->kernels, seq, b->task->row, b->task->end, b->panels);
+    b->first = INT64_MAX;
+    b->last = 0;
+    for (int64_t h = 0; h < b->task->n_heads; h++)
+        for (int i = 0; i < b->n_panels; i++) {
+            struct ptl_hstu_panel_mask *m = mask_of(b, h, i);
+            const struct panel *panel = &b->panels[i];
+            ptl_hstu_panel_mask_init(m, p, seq, b->task->head + h, panel->row, panel->n_rows);
+            b->scratch->empty[h * b->n_panels + i] = true;
+            if (m->first >= m->last) continue;
+            if (m->first < b->first) b->first = m->first;
+            if (m->last > b->last) b->last = m->last;
+            ptl_hstu_load_panel(p, b->job->kernels, &p->q, seq, b->task->head + h, panel->row,
+                                panel->n_rows, p->dqk, q_panel(b, h, i), &b->scratch->stage);
+        }
+}
+
+/* Keys and values of one tile for one head of the block. */
+struct tile {
+    int64_t begin, end, head; /* head counts from the task's first */
+    struct ptl_hstu_tile kv;
+    int finite; /* whether the values are; -1: not asked yet */
+    struct prefetch ahead;
+};
+
+/* The three stages of panel i on a tile. */
+static void run_panel(const struct block *b, struct tile *t, int i) {
+    const struct forward_job *job = b->job;
     const struct ptl_hstu_problem *p = job->p;
     const struct ptl_kernels *k = job->kernels;
-    const int64_t kv_head = head / (p->n_q_heads / p->n_k_heads);
-    const bool biased = ptl_hstu_has_bias(p);
-    const size_t q_floats = job->q_bytes / sizeof(float), o_floats = job->o_bytes / sizeof(float);
+    const struct forward_scratch *scratch = b->scratch;
+    const struct panel *panel = &b->panels[i];
+    const int nv = panel->nv;
+    int64_t j = t->begin, j_end = t->end;
+    const enum ptl_tile_kind kind = ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
+    if (kind == PTL_TILE_SKIP) return;
+    const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
+    const float *keys = t->kv.k + (j - t->begin) * t->kv.k_stride;
+    const float *values = t->kv.v + (j - t->begin) * t->kv.v_stride;
+    const int n_keys = (int)(j_end - j);
+    bool *empty = &scratch->empty[t->head * b->n_panels + i];
 
-    struct panel panels[MAX_BLOCK_PANELS];
-    const int n_panels = plan_panels(k, seq, task->row, task->end, panels);
-    int64_t first = INT64_MAX, last = 0;
-    for (int i = 0; i < n_panels; i++) {
-        struct ptl_hstu_panel_mask *m = &scratch->masks[i];
-        ptl_hstu_panel_mask_init(m, p, seq, head, panels[i].row, panels[i].n_rows);
-        if (m->first < first && m->first < m->last) first = m->first;
-        if (m->last > last) last = m->last;
-        if (m->first < m->last)
-            ptl_hstu_load_panel(p, k, &p->q, seq, head, panels[i].row, panels[i].n_rows, p->dqk,
-                                scratch->q_panels + (size_t)i * q_floats, &scratch->stage);
+    for (int x = 0; x < n_keys; x += STEP) {
+        prefetch_part(&t->ahead);
+        k->tile_qk_f32(nv, q_panel(b, t->head, i), keys + x * t->kv.k_stride, t->kv.k_stride,
+                       n_keys - x < STEP ? n_keys - x : STEP, p->dqk, scratch->s + x * k->panel);
     }
 
-    if (first < last) first = first / k->key_tile * k->key_tile;
-    for (int64_t tile = first; tile < last; tile += k->key_tile) {
-        const int64_t tile_end = tile + k->key_tile < last ? tile + k->key_tile : last;
-        const int64_t next_end = tile_end + k->key_tile < last ? tile_end + k->key_tile : last;
-        struct prefetch ahead = {0};
-        if (tile_end < next_end) ahead = prefetch_tile(p, seq, kv_head, tile_end, next_end);
-        else if (next) ahead = prefetch_task(p, next);
-        ahead.n_parts = n_panels * (n_steps(tile_end - tile) + n_steps(p->dv));
-        const struct ptl_hstu_tile kv =
-            ptl_hstu_load_tile(p, k, seq, kv_head, tile, tile_end, &scratch->stage);
-        int finite = -1; /* not known yet; asked only where the mask cuts the tile */
-        for (int i = 0; i < n_panels; i++) {
-            const int nv = panels[i].nv;
-            int64_t j = tile, j_end = tile_end;
-            const enum ptl_tile_kind kind = ptl_hstu_tile_mask(&scratch->masks[i], &j, &j_end,
-                                                               scratch->bits);
-            if (kind == PTL_TILE_SKIP) continue;
-            const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
-            const float *keys = kv.k + (j - tile) * kv.k_stride;
-            const float *values = kv.v + (j - tile) * kv.v_stride;
-            float *o_panel = scratch->o_panels + (size_t)i * o_floats;
-            const int n_keys = (int)(j_end - j);
+    const bool biased = ptl_hstu_has_bias(p);
+    if (biased) {
+        struct ptl_time_runs *runs = p->tables.time ? &scratch->runs[i] : NULL;
+        ptl_hstu_add_bias(p, k, &b->task->seq, b->task->head + t->head, panel->row, panel->n_rows, nv, j,
+                          j_end, job->reversed, scratch->s, runs, &scratch->stage);
+    }
+    k->tile_silu_f32(nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
 
-            for (int x = 0; x < n_keys; x += STEP) {
-                prefetch_part(&ahead);
-                k->tile_qk_f32(nv, scratch->q_panels + (size_t)i * q_floats, keys + x * kv.k_stride,
-                               kv.k_stride, n_keys - x < STEP ? n_keys - x : STEP, p->dqk,
-                               scratch->s + x * k->panel);
-            }
-            if (biased)
-                ptl_hstu_add_bias(p, k, seq, head, panels[i].row, panels[i].n_rows, nv, j, j_end,
-                                  job->reversed, scratch->s, &scratch->stage);
-            k->tile_silu_f32(nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
-            if (bits && finite < 0)
-                finite = k->rows_finite_f32(kv.v, kv.v_stride, (int)(tile_end - tile), p->dv);
-            if (bits && !finite)
-                k->tile_pv_masked_f32(nv, scratch->s, values, kv.v_stride, n_keys, p->dv, o_panel,
-                                      panels[i].empty, bits);
-            else
-                for (int x = 0; x < p->dv; x += STEP) {
-                    prefetch_part(&ahead);
-                    k->tile_pv_f32(nv, scratch->s, values + x, kv.v_stride, n_keys,
-                                   p->dv - x < STEP ? p->dv - x : STEP, o_panel + x * k->panel,
-                                   panels[i].empty);
-                }
-            panels[i].empty = false;
+    float *o = o_panel(b, t->head, i);
+    if (bits && t->finite < 0)
+        t->finite = k->rows_finite_f32(t->kv.v, t->kv.v_stride, (int)(t->end - t->begin), p->dv);
+    if (bits && !t->finite)
+        k->tile_pv_masked_f32(nv, scratch->s, values, t->kv.v_stride, n_keys, p->dv, o, *empty, bits);
+    else
+        for (int x = 0; x < p->dv; x += STEP) {
+            prefetch_part(&t->ahead);
+            k->tile_pv_f32(nv, scratch->s, values + x, t->kv.v_stride, n_keys,
+                           p->dv - x < STEP ? p->dv - x : STEP, o + x * k->panel, *empty);
+        }
+    *empty = false;
+}
+
+static void run_tiles(struct block *b) {
+    const struct ptl_hstu_problem *p = b->job->p;
+    const struct ptl_kernels *k = b->job->kernels;
+    const struct ptl_hstu_seq *seq = &b->task->seq;
+    const int64_t group = p->n_q_heads / p->n_k_heads;
+    if (b->first >= b->last) return;
+    for (int64_t tile = b->first / k->key_tile * k->key_tile; tile < b->last; tile += k->key_tile) {
+        for (int i = 0; p->tables.time && i < b->n_panels; i++) b->scratch->runs[i].known = false;
+        for (int64_t h = 0; h < b->task->n_heads; h++) {
+            const int64_t kv_head = (b->task->head + h) / group;
+            struct tile t = {.begin = tile, .head = h, .finite = -1};
+            t.end = tile + k->key_tile < b->last ? tile + k->key_tile : b->last;
+            const int64_t next_end = t.end + k->key_tile < b->last ? t.end + k->key_tile : b->last;
+            if (t.end < next_end) t.ahead = prefetch_tile(p, seq, kv_head, t.end, next_end);
+            else if (b->next) t.ahead = prefetch_task(p, b->next);
+            t.ahead.n_parts = b->n_panels * (n_steps(t.end - tile) + n_steps(p->dv));
+            t.kv = ptl_hstu_load_tile(p, k, seq, kv_head, tile, t.end, &b->scratch->stage);
+            for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
         }
     }
+}
 
-    for (int i = 0; i < n_panels; i++) {
-        if (panels[i].empty) zero_rows(p, seq, head, panels[i].row, panels[i].row + panels[i].n_rows);
-        else store_panel(job, task, &panels[i], scratch->o_panels + (size_t)i * o_floats, scratch);
-    }
+static void finish_block(struct block *b) {
+    const struct ptl_hstu_problem *p = b->job->p;
+    const struct ptl_hstu_seq *seq = &b->task->seq;
+    for (int64_t h = 0; h < b->task->n_heads; h++)
+        for (int i = 0; i < b->n_panels; i++) {
+            const struct panel *panel = &b->panels[i];
+            if (b->scratch->empty[h * b->n_panels + i]) {
+                zero_rows(p, seq, b->task->head + h, panel->row, panel->row + panel->n_rows);
+                continue;
+            }
+            float scale[PTL_MAX_PANEL];
+            for (int r = 0; r < panel->n_rows; r++)
+                scale[r] = ptl_hstu_scale_of(p, seq, panel->row + r);
+            ptl_hstu_store_panel(p, b->job->kernels, &p->out, seq, b->task->head + h, panel->row,
+                                 panel->n_rows, p->dv, o_panel(b, h, i), scale, &b->scratch->stage);
+        }
 }
 
 static struct task task_at(const struct forward_job *job, int64_t index) {
     const struct ptl_block block = job->schedule.blocks[index / job->schedule.n_heads];
     struct task t = {.seq = ptl_hstu_sequence(job->p, block.seq), .row = block.row};
-    t.head = index % job->schedule.n_heads;
+    t.n_heads = job->heads_per_task;
+    t.head = index % job->schedule.n_heads * t.n_heads;
     t.end_allocated = t.row + job->block_rows;
     if (t.end_allocated > t.seq.allocated) t.end_allocated = t.seq.allocated;
     t.end = t.end_allocated < t.seq.uq ? t.end_allocated : t.seq.uq;
@@ -303,16 +348,27 @@ static struct task task_at(const struct forward_job *job, int64_t index) {
 
 static void forward_worker(void *arg, int slot) {
     struct forward_job *job = arg;
-    const struct forward_scratch scratch = scratch_of(job, slot);
+    size_t bytes;
+    const struct forward_scratch scratch =
+        scratch_at(job, job->scratch + (size_t)slot * job->scratch_bytes, &bytes);
     int64_t index, end;
     while (ptl_schedule_draw(&job->schedule, &index, &end)) {
         struct task task = task_at(job, index), next;
         for (; index < end; index++, task = next) {
             const bool more = index + 1 < end;
             if (more) next = task_at(job, index + 1);
-            if (task.row < task.end)
-                forward_block(job, &task, more && next.row < next.end ? &next : NULL, &scratch);
-            zero_rows(job->p, &task.seq, task.head, task.end, task.end_allocated);
+            if (task.row < task.end) {
+                struct block b; /* not cleared: begin_block sets the rest */
+                b.job = job;
+                b.task = &task;
+                b.next = more && next.row < next.end ? &next : NULL;
+                b.scratch = &scratch;
+                begin_block(&b);
+                run_tiles(&b);
+                finish_block(&b);
+            }
+            for (int64_t h = 0; h < task.n_heads; h++)
+                zero_rows(job->p, &task.seq, task.head + h, task.end, task.end_allocated);
         }
     }
 }
@@ -322,7 +378,7 @@ static int64_t block_cost(const struct forward_job *job, const struct ptl_hstu_s
     const struct ptl_hstu_problem *p = job->p;
     int64_t n = seq->allocated - row < job->block_rows ? seq->allocated - row : job->block_rows;
     int64_t real = seq->uq - row < n ? seq->uq - row : n;
-    return (ptl_hstu_estimate_pairs(p, seq, row, real) + 8 * n) * (p->dqk + p->dv);
+    return (ptl_hstu_estimate_pairs(p, seq, row, real) + 8 * n) * (p->dqk + p->dv) * job->heads_per_task;
 }
 
 /* Calls count or place for every block of every sequence, the padding included. */
@@ -343,10 +399,13 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     struct forward_job job; /* not cleared: the schedule is 8 KiB, and small calls count in microseconds */
     job.p = p;
     job.kernels = ctx->kernels;
+    job.heads_per_task = choose_heads(p);
     job.block_rows = choose_block_rows(p, ctx->kernels);
+    job.q_bytes = round_up((size_t)p->dqk * (size_t)ctx->kernels->panel * sizeof(float), 64);
+    job.o_bytes = round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);
 
     for (;;) {
-        ptl_schedule_begin(&job.schedule, p->n_q_heads);
+        ptl_schedule_begin(&job.schedule, p->n_q_heads / job.heads_per_task);
         each_block(&job, false);
         /* Few long blocks leave threads idle at the end: cut them until there are eight a thread. */
         const int64_t half = job.block_rows / 2 / ctx->kernels->panel * ctx->kernels->panel;
@@ -369,7 +428,7 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     each_block(&job, true);
     const int n_workers = ptl_schedule_workers(&job.schedule, n_threads);
 
-    size_scratch(&job);
+    scratch_at(&job, NULL, &job.scratch_bytes);
     job.scratch = ptl_arena_reserve(&ctx->scratch, (size_t)n_workers * job.scratch_bytes);
     if (!job.scratch) return PTL_ERR_NOMEM;
     ptl_executor_run(&ctx->executor, n_workers, forward_worker, &job);

@@ -54,15 +54,30 @@ static inline bool ptl_hstu_has_bias(const struct ptl_hstu_problem *p) {
 int64_t ptl_hstu_reversed_floats(const struct ptl_hstu_problem *p);
 void ptl_hstu_reverse_tables(const struct ptl_hstu_problem *p, float *reversed);
 
+/* n neighbouring columns whose time falls into one bucket. */
+struct ptl_time_run {
+    int32_t bucket, n;
+};
+
+/* The runs of a panel's rows against one tile, kept from one head to the next. */
+struct ptl_time_runs {
+    bool known; /* set by ptl_hstu_add_bias; the caller clears it for every tile */
+    int32_t n[PTL_MAX_PANEL];
+    struct ptl_time_run *run; /* key_tile entries a row */
+};
+
 /* Turns products into scores: s = alpha * s + beta * bias, for rows [row, row + n_rows) against columns
- * [begin, end). reversed is what ptl_hstu_reverse_tables wrote. */
+ * [begin, end). reversed is what ptl_hstu_reverse_tables wrote; runs may be NULL. */
 void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                        const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
                        int64_t begin, int64_t end, const float *reversed, float *s,
-                       const struct ptl_hstu_stage *stage);
+                       struct ptl_time_runs *runs, const struct ptl_hstu_stage *stage);
 
-/* The time buckets of a query row against columns [begin, end). */
-void ptl_hstu_row_buckets(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
-                          int64_t begin, int64_t end, int32_t *bucket);
+/* The buckets of a query row against columns [begin, end), as runs; returns how many. ascending is what
+ * ptl_hstu_times_ascend says of the columns. */
+bool ptl_hstu_times_ascend(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                           int64_t begin, int64_t end);
+int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
+                       int64_t begin, int64_t end, bool ascending, struct ptl_time_run *runs);
 
 #endif
