@@ -89,7 +89,7 @@ static void check_combination(const int *choice) {
     hstu_check_line(line);
 }
 
-/* The choices in quick runs are the first few of some lists, turned so that small ones come first. */
+/* Quick runs take the first choices of the lists that begin with small ones. */
 static void pairs_of_options(void) {
     struct pairwise p = {.n_factors = N_FACTORS, .allowed = goes_together};
     p.n_choices[LAYOUT] = COUNT(layouts);
