@@ -50,10 +50,10 @@ def run(name, command, env, timeout):
         output += f"\n{name}: reported no test"
         failed = 1
     line = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
-    # A failure shows everything; otherwise only what was left out is worth a line.
-    shown = output.splitlines() if failed else [line for line in output.splitlines() if ALOUD.match(line)]
-    for text in shown:
-        print("    " + text)
+    # After a failure everything but successes is shown; otherwise only what was left out.
+    for text in output.splitlines():
+        if not text.startswith("ok ") if failed else ALOUD.match(text):
+            print("    " + text)
     print(f"{'FAIL' if failed else 'ok':4}  {name:12} {line:32} {time.monotonic() - start:6.1f} s", flush=True)
     return passed, failed, skipped
 
