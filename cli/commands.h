@@ -15,7 +15,8 @@ extern const struct command info_command, run_command, check_command, bench_comm
 
 int demo_main(int argc, char **argv);
 
-extern const char hstu_help[]; /* the words of hstu lines */
+extern const char hstu_help[];   /* the words of hstu lines */
+extern const char jagged_help[]; /* those of jagged lines */
 
 /* Prints "pantile: " and the sentence on stderr; returns EXIT_REFUSED. */
 int complain(const char *sentence);

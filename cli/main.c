@@ -1,10 +1,11 @@
 /* The pantile command: picks the command that the first argument names, and prints help.
- * It knows of no operator. */
+ * Of operators it knows the name, to find the help that covers them. */
 #include <pantile/pantile.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "call.h"
 #include "commands.h"
 
 static const struct command demo_command = {
@@ -25,7 +26,8 @@ static void print_usage(FILE *f) {
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-14s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help COMMAND   how to use a command\n"
-          "  help hstu      the words of a problem line\n"
+          "  help hstu      the words of hstu lines\n"
+          "  help jagged    the words of jagged lines\n"
           "  --version\n",
           f);
 }
@@ -53,13 +55,22 @@ static int unknown_command(const char *name) {
     return complain(sentence);
 }
 
+/* The words of the lines of an operator or a family of them, or NULL. */
+static const char *find_topic(const char *name) {
+    const struct operator *op = find_operator(name);
+    if (op) name = op->help;
+    if (strcmp(name, "hstu") == 0) return hstu_help;
+    return strcmp(name, "jagged") == 0 ? jagged_help : NULL;
+}
+
 static int print_help(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stdout);
         return EXIT_PASS;
     }
-    if (strcmp(argv[1], "hstu") == 0) {
-        fputs(hstu_help, stdout);
+    const char *topic = find_topic(argv[1]);
+    if (topic) {
+        fputs(topic, stdout);
         return EXIT_PASS;
     }
     const struct command *command = find_command(argv[1]);

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,17 @@ def pantile(binary, tmp_path):
         return SimpleNamespace(status=done.returncode, out=done.stdout, err=done.stderr)
 
     return run
+
+
+@pytest.fixture
+def save(tmp_path):
+    """save(name, array): the word name=@name.npy, and the file."""
+
+    def write(name, array):
+        np.save(tmp_path / f"{name}.npy", array)
+        return f"{name}=@{name}.npy"
+
+    return write
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import hstu_numpy
 
 FIELDS = ["op", "problem", "isa", "executor", "threads", "min_ms", "median_ms", "gflops", "peak_fraction",
-          "bandwidth_fraction", "extra_bytes", "error", "peak_gflops", "read_gbps", "disturbed"]
+          "bandwidth_fraction", "extra_bytes", "error", "peak_gflops", "read_gbps", "copy_gbps", "disturbed"]
 
 
 @pytest.fixture
@@ -64,6 +64,39 @@ def test_valid_pairs_of_a_mask(bench):
     (row,) = bench("hstu", "b=3", "h=2", "s=20", "d=4", "isa=scalar", "threads=1", "mask=random:1", "mask_batch=b",
                    "mask_head=h")
     assert pairs(row, 8) == pytest.approx(6 * 400, rel=1e-4)
+
+
+def test_backward_is_five_products(bench):
+    (row,) = bench("hstu_backward", "b=3", "h=2", "s=20", "d=4", "dv=3", "isa=scalar", "threads=1")
+    assert row["op"] == "hstu_backward" and row["error"] <= 1e-5
+    assert pairs(row, 3 * 4 + 2 * 3) == pytest.approx(6 * 210, rel=1e-4)
+    bytes_once = 4 * 3 * 20 * 2 * (2 * 4 + 3 + 2 * (4 + 3))
+    assert row["bandwidth_fraction"] == pytest.approx(bytes_once / row["min_ms"] / 1e6 / row["read_gbps"], rel=1e-3)
+
+
+def test_halves(bench):
+    rows = bench("hstu", "h=2", "s=40", "d=16", "dtype=f32,f16,bf16", "isa=scalar", "threads=1")
+    for row, size, bound in zip(rows, (4, 2, 2), (5e-6, 2e-3, 1.6e-2)):
+        assert row["error"] <= bound and (size == 4 or row["error"] > 1e-5)
+        bytes_once = size * 2 * 40 * 2 * 2 * 16
+        assert row["bandwidth_fraction"] == pytest.approx(bytes_once / row["min_ms"] / 1e6 / row["read_gbps"], rel=1e-3)
+
+
+@pytest.mark.parametrize("op, line, bytes_once", [
+    ("hstu_kv_append", "lengths=list:5,0,9 h=2 d=8 dv=4 num_targets=list:1,0,2", 2 * 11 * 2 * 12 * 4),
+    ("hstu_kv_append", "lengths=list:5,0,9 h=2 d=8 dtype=bf16 page_size=3 n_cached=random:20", 2 * 14 * 2 * 16 * 2),
+    ("jagged_to_padded", "lengths=list:5,0,9 d=8 n=6", (18 + 11) * 8 * 4),
+    ("padded_to_jagged", "lengths=list:5,0,9 d=8 n=6 align=end dtype=f16", (14 + 11) * 8 * 2),
+    ("concat_jagged", "lengths_left=list:5,0,9 lengths_right=list:1,2,3 d=8 n_prefix=2", 2 * 20 * 8 * 4),
+    ("split_jagged", "lengths_left=list:5,0,9 lengths_right=list:1,2,3 d=8", 2 * 20 * 8 * 4),
+    ("position_time", "lengths=list:5,0,9 d=8", 14 * (2 * 8 * 4 + 8)),
+    ("position_time_backward", "lengths=list:5,0,9 d=8 positions=10 buckets=6", 14 * (2 * 8 * 4 + 8) + 17 * 8 * 4),
+])
+def test_copies(bench, op, line, bytes_once):
+    (row,) = bench(op, *line.split(), "isa=scalar", "threads=1")
+    assert (row["op"], row["gflops"], row["peak_fraction"]) == (op, None, None)
+    assert row["error"] <= (1e-6 if op.startswith("position") else 0)
+    assert row["bandwidth_fraction"] == pytest.approx(bytes_once / row["min_ms"] / 1e6 / row["copy_gbps"], rel=1e-3)
 
 
 def test_sweep(bench):

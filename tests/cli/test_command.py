@@ -14,7 +14,8 @@ USAGE = """usage: pantile COMMAND [ARGUMENTS]
   check          compute and compare with double
   bench          time problems against the machine's peak
   help COMMAND   how to use a command
-  help hstu      the words of a problem line
+  help hstu      the words of hstu lines
+  help jagged    the words of jagged lines
   --version
 """
 
@@ -41,11 +42,31 @@ def test_help_of_a_command(pantile, command):
 
 def test_help_names_every_key(pantile):
     text = pantile("help", "hstu").out
+    for op in ("hstu_backward", "hstu_kv_append"):
+        assert pantile("help", op).out == text
     for key in """b h hk s sq sk lengths lengths_k d dv layout pad seqused_q seqused_k mask mask_batch mask_head
                   num_contexts num_targets attn_scale view index seed cache q k v out seq_offsets_q seq_offsets_k rule
                   window_size target_group_size min_full_attn_seq_len alpha scaling_seqlen max_seqlen_q max_seqlen_k
-                  dtype isa executor threads ms""".split():
+                  dtype isa executor threads ms intervals bias bias_batch bias_head bias_dtype bias_rows bias_scale
+                  pos_table time_table thresholds times time_query page_size ds attn_bias time_thresholds timestamps
+                  k_pages v_pages page_offsets page_ids last_page_lens dout dq dk dv dbias dpos_table dtime_table
+                  k_pages_out v_pages_out seq_offsets n_cached""".split():
         assert re.search(rf"\b{key}=", text), key
+    assert max(map(len, text.splitlines())) <= 105
+
+
+def test_help_of_jagged_lines(pantile):
+    text = pantile("help", "jagged").out
+    for op in """jagged_to_padded padded_to_jagged concat_jagged split_jagged position_time
+                 position_time_backward""".split():
+        assert re.search(rf"^{op}\b", text, re.M), op
+        assert pantile("help", op).out == text
+    for key in """x x.offsets n align padding_value out out.offsets rows left left.offsets right right.offsets n_prefix
+                  left.n right.n emb pos_w ts_w seq_offsets num_targets num_contexts position_order position_start
+                  timestamps time_bucket alpha dout demb dpos_w dts_w b s lengths d dtype pad view index seed cache
+                  lengths_left lengths_right positions buckets isa executor threads""".split():
+        assert re.search(rf"(?<![\w.]){re.escape(key)}=", text), key
+    assert max(map(len, text.splitlines())) <= 105
 
 
 def test_unknown_command(refused):

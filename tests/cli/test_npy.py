@@ -100,8 +100,9 @@ def test_refused(refused, line, content, sentence):
 
 
 def test_wrong_types_are_refused_by_name(refused, line):
-    refused("q: bf16, expected f32", *line(saved(GOOD.astype("u2"))))
-    refused("q: f16, expected f32", *line(saved(GOOD.astype("f2"))))
+    refused("q: uint16, expected float32 or float16, or dtype=bf16 on the line", *line(saved(GOOD.astype("u2"))))
+    refused("q: f32, but the line says dtype=bf16", *line(saved(GOOD)), "dtype=bf16")
+    refused("k: f32, but q is f16; all must be alike", *line(saved(GOOD.astype("f2"))))
     refused("q: i32, expected f32, f16 or bf16", *line(saved(GOOD.astype("i4"))))
     refused("q: shape (3,), expected 3 axes (jagged) or 4 (dense)", *line(saved(GOOD[:, 0, 0].copy())))
     refused("q: shape (), expected 3 axes (jagged) or 4 (dense)", *line(saved(np.float32(1))))

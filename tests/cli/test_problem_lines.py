@@ -35,6 +35,15 @@ b=3 s=20 d=8 rule=local:4,3
 b=3 s=20 d=8 rule=local:-1,0 alpha=-2.5 scaling_seqlen=7 seed=99
 b=3 s=20 d=8 dtype=f32 threads=3 isa=scalar executor=host cache=cold ms=0.125
 b=9 h=3 s=70 d=8 threads=3 executor=pool
+b=3 h=4 hk=2 s=37 d=20 dv=12 dtype=f16
+b=3 h=4 hk=2 lengths=uniform:0,70 d=20 dv=12 dtype=bf16 view=gap num_targets=random:9
+b=3 h=2 lengths=uniform:0,70 d=8 intervals=causal
+b=3 h=2 lengths=uniform:0,70 lengths_k=uniform:0,70 d=8 intervals=3 dtype=f16
+b=3 h=2 s=37 d=8 bias=dense bias_batch=b bias_head=h bias_scale=0.5 layout=dense
+b=3 h=2 sq=20 sk=37 d=8 bias=dense bias_rows=key bias_dtype=same dtype=bf16
+b=3 h=2 s=37 d=8 pos_table=h time_table=1 thresholds=5 time_query=own times=random
+b=3 h=4 hk=2 sq=20 sk=70 d=16 page_size=7 num_targets=4
+b=3 h=4 hk=2 sq=20 sk=70 d=16 page_size=16 num_targets=list:0,4,20 dtype=bf16 num_contexts=3 window_size=30,0
 """.strip().splitlines()
 
 
@@ -43,6 +52,34 @@ def test_accepted(pantile, line):
     done = pantile("check", "hstu", *line.split())
     assert done.err == ""
     assert done.status == 0 and done.out.startswith("PASS: error "), done.out
+
+
+BACKWARD = """
+s=33 d=16
+b=0 s=3 d=4
+b=3 h=4 hk=2 lengths=uniform:0,50 d=20 dv=12 pad=5 num_targets=random:9 num_contexts=random:4
+b=3 h=4 hk=2 s=37 d=20 dv=12 layout=dense dtype=bf16 ds=1
+b=3 h=2 s=37 d=8 bias=dense bias_head=h pos_table=h time_table=h ds=1 attn_scale=token
+b=3 h=2 s=37 d=8 bias=dense bias_dtype=same dtype=f16 pos_table=1 intervals=2
+b=2 h=2 s=37 d=8 mask=random:0.3 view=uvqk
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("line", BACKWARD)
+def test_backward(pantile, line):
+    done = pantile("check", "hstu_backward", *line.split())
+    assert done.err == ""
+    outputs = ["dq", "dk", "dv"]
+    outputs += [f"d{bias}" for bias in ("bias", "pos_table", "time_table") if f"{bias}=" in line.replace("bias_", "_")]
+    outputs += ["ds"] if "ds=1" in line else []
+    bound = {"bf16": "0.016", "f16": "0.002"}.get(dict(w.split("=") for w in line.split()).get("dtype"), "1e-05")
+    errors = ", ".join(rf"{name} \S+" for name in outputs)
+    assert re.match(rf"PASS: {errors}, bound {bound}, all \d+ rows; ", done.out), done.out
+
+
+def test_backward_samples_what_takes_too_long(pantile):
+    done = pantile("check", "hstu_backward", "h=4", "hk=2", "b=2", "s=1500", "d=96", "num_targets=4", "bias=dense")
+    assert re.match(r"PASS: dq \S+, dk \S+, dv \S+, bound 1e-05, \d+ of 18000 rows, sampled; ", done.out), done.out
 
 
 REFUSED = {
@@ -62,7 +99,7 @@ REFUSED = {
     "d=20 s=4 b=+2": "b: '+2', expected a whole number from 0 to 16777216",
     "d=20 s=99999999999999999999": "s: '99999999999999999999', expected a whole number from 0 to 68719476736",
     "d=20 s=4 h=3 hk=2": "hk: 2, expected a divisor of h, which is 3",
-    "d=20 s=4 dtype=bf16": "dtype: 'bf16', expected f32",
+    "d=20 s=4 dtype=f64": "dtype: 'f64', expected f32, f16 or bf16",
     "d=20 s=4 layout=sparse": "layout: 'sparse', expected jagged or dense",
     "d=20 s=4 view=nice": "view: 'nice', expected plain, uvqk, bhsd or gap",
     "d=20 s=4 view=uvqk h=4 hk=2": "view: uvqk with hk=2, expected hk equal to h",
@@ -79,8 +116,9 @@ REFUSED = {
     "d=20 s=5 seqused_q=5": "seqused_q: '5', expected random or list:a,b,...",
     "d=20 b=2 s=5 seqused_q=list:3,9": "seqused_q: 9 for sequence 1, expected 0 to 5",
     "d=20 b=2 s=5 seqused_k=list:3,5":
-        "lengths: 5 queries in sequence 0, more than its 3 keys; only rule=none and mask take that",
-    "d=20 sq=5 sk=4": "lengths: 5 queries in sequence 0, more than its 4 keys; only rule=none and mask take that",
+        "lengths: 5 queries in sequence 0, more than its 3 keys; only rule=none, mask and intervals take that",
+    "d=20 sq=5 sk=4":
+        "lengths: 5 queries in sequence 0, more than its 4 keys; only rule=none, mask and intervals take that",
     "d=20 s=5 rule=foo": "rule: 'foo', expected causal, none or local:W,R",
     "d=20 s=5 rule=local:5": "rule: '5', expected local:W,R, whole numbers from -1 to 68719476736",
     "d=20 s=5 window_size=1": "window_size: '1', expected left,right, whole numbers from -1 to 68719476736",
@@ -107,7 +145,7 @@ REFUSED = {
     "d=20 s=5 isa=sse": "isa: 'sse', expected auto, scalar, avx2, avx512 or neon",
     "d=20 s=5 executor=openmp": "executor: 'openmp', expected auto, serial, pool or host",
     "d=20 s=5 max_seqlen_k=4": "max_seqlen_k: 4, but a sequence has 5 rows",
-    "d=4000 h=65536 b=1000 s=68719476736": "q: more than 2^63 floats",
+    "d=4000 h=65536 b=1000 s=68719476736": "q: more than 2^63 elements",
     "d=1000 s=3 b=1 lengths_k=list:68719476736 h=64": "k: no memory for 17592186044416000 bytes",
     "d=2000 s=5": "q: head size 2000, expected 1 to 1024",
 }
@@ -119,7 +157,7 @@ def test_refused(refused, line):
 
 
 def test_unknown_operator(refused):
-    refused("'nsa_decode': unknown operator, expected hstu", "check", "nsa_decode", "s=5")
+    refused("'nsa_decode': unknown operator, see 'pantile help hstu' and 'help jagged'", "check", "nsa_decode", "s=5")
 
 
 def test_too_many_words(refused):

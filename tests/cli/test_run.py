@@ -10,17 +10,6 @@ import hstu_numpy
 BOUND = 5e-6
 
 
-@pytest.fixture
-def save(tmp_path):
-    """save(name, array): the word name=@name.npy, and the file."""
-
-    def write(name, array):
-        np.save(tmp_path / f"{name}.npy", array)
-        return f"{name}=@{name}.npy"
-
-    return write
-
-
 def floats(rng, *shape):
     return rng.uniform(-1, 1, shape).astype(np.float32)
 
@@ -164,7 +153,7 @@ def test_refusals(refused, pantile, save, tmp_path):
     q, k, v = save("q", q), save("k", k), save("v", v)
     offsets = "seq_offsets_q=list:0,5"
     refused("q: missing, expected q=@file.npy", "run", "hstu", k, v, offsets)
-    refused("v: 'x', expected @file.npy as for q", "run", "hstu", q, k, "v=x", offsets)
+    refused("v: 'x', expected @file.npy", "run", "hstu", q, k, "v=x", offsets)
     refused("seq_offsets_q: missing (data is NULL), expected a tensor", "run", "hstu", q, k, v, "scaling_seqlen=1")
     refused("scaling_seqlen, attn_scale: neither given, expected exactly one", "run", "hstu", q, k, v, offsets)
     refused("s: unknown key of a line with arrays, see 'pantile help hstu'", "run", "hstu", q, k, v, "s=5")
@@ -178,6 +167,6 @@ def test_refusals(refused, pantile, save, tmp_path):
     refused("missing.npy: No such file or directory", "run", "hstu", "q=@missing.npy", k, v, offsets)
     refused("no/out.npy: No such file or directory", "run", "hstu", q, k, v, offsets, "scaling_seqlen=1",
             "out=@no/out.npy")
-    refused("'nsa_forward': unknown operator, expected hstu", "run", "nsa_forward", q, k, v)
+    refused("'nsa_forward': unknown operator, see 'pantile help hstu' and 'help jagged'", "run", "nsa_forward", q, k, v)
     pantile("run", "hstu", q, k, v, "seq_offsets_q=list:0,6", "scaling_seqlen=1", "out=@out.npy")
     assert not (tmp_path / "out.npy").exists()
