@@ -4,11 +4,15 @@
 # Everything but main: problem lines, .npy, the commands, probes, ladders, the reference. An archive, so
 # that the tests take only what they call.
 add_library(pantile_program STATIC
-    cli/arrays.c cli/bench_report.c cli/cmd_bench.c cli/cmd_check.c cli/cmd_info.c cli/cmd_run.c
-    cli/compare.c cli/demo.c cli/help_hstu.c cli/npy.c cli/problem.c cli/problem_line.c
-    cli/problem_memory.c cli/random.c cli/runner.c cli/sequences.c cli/sweep.c cli/words.c
+    cli/arrays.c cli/bench_report.c cli/call.c cli/cmd_bench.c cli/cmd_check.c cli/cmd_info.c
+    cli/cmd_run.c cli/compare.c cli/compare_backward.c cli/compare_copies.c cli/cost.c cli/demo.c
+    cli/generate.c cli/help_hstu.c cli/help_jagged.c cli/npy.c cli/operators.c cli/problem.c
+    cli/problem_bias.c cli/problem_line.c cli/problem_memory.c cli/problem_pages.c cli/random.c
+    cli/runner.c cli/sequences.c cli/sweep.c cli/words.c
     bench/ladder_hstu.c bench/ladder_padded.c bench/ladder_pipelined.c bench/ladder_rungs.c
-    bench/probe.c ref/hstu.c ref/jagged.c)
+    bench/probe.c
+    ref/elements.c ref/hstu.c ref/hstu_gradient_rows.c ref/hstu_gradients.c ref/hstu_inputs.c
+    ref/jagged.c)
 target_include_directories(pantile_program PUBLIC src cli ref bench)
 target_link_libraries(pantile_program PUBLIC pantile_static m)
 
