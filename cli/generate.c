@@ -215,6 +215,14 @@ static bool make_sides(struct call *c, struct ptl_tensor *whole, struct refusal 
     return take_output(c, "out", &a->right.values, -1, rows, whole, r);
 }
 
+/* Rows of d numbers: as of one head. */
+static bool check_one_head(const struct call *c, struct refusal *r) {
+    const struct ptl_tensor *q = &c->problem.hstu.q;
+    if (q->ndim != 3) return refuse(r, "layout: dense, expected jagged");
+    if (q->shape[1] == 1) return true;
+    return refuse(r, "h: %" PRId64 ", expected 1; rows have d numbers", q->shape[1]);
+}
+
 bool generate_jagged(struct call *c, const struct words *w, struct refusal *r) {
     static const char *const ends[] = {"start", "end", NULL};
     const bool to_padded = strcmp(c->op->name, "jagged_to_padded") == 0;
@@ -234,9 +242,7 @@ bool generate_jagged(struct call *c, const struct words *w, struct refusal *r) {
         if (!words_find(&rest, "rule")) add_word(&rest, "rule", "none");
     }
     if (!create_problem(c, &rest, "hstu", r)) return false;
-    const struct ptl_tensor *q = &c->problem.hstu.q;
-    if (q->ndim != 3 || q->shape[1] != 1)
-        return refuse(r, "h: expected 1 head and layout=jagged, d numbers a row");
+    if (!check_one_head(c, r)) return false;
     if (to_padded || to_jagged) return make_resize(c, to_padded, r);
     return make_sides(c, strcmp(c->op->name, "concat_jagged") == 0 ? &a->out.values : &a->x.values, r);
 }
@@ -278,8 +284,7 @@ bool generate_position_time(struct call *c, const struct words *w, struct refusa
         !take_choice(&rest, "time_bucket", buckets, &bucket, r) || !create_problem(c, &rest, "hstu", r))
         return false;
     const struct ptl_hstu_params *hstu = &c->problem.hstu;
-    if (hstu->q.ndim != 3 || hstu->q.shape[1] != 1)
-        return refuse(r, "h: expected 1 head and layout=jagged, d numbers a row");
+    if (!check_one_head(c, r)) return false;
     const struct ptl_tensor x = as_rows(&hstu->q), out = as_rows(&hstu->out);
     a->seq_offsets = hstu->seq_offsets_q;
     a->num_targets = hstu->num_targets;
