@@ -14,6 +14,15 @@ b=4 sq=19 sk=20 d=8 seqused_q=random seqused_k=random attn_scale=token layout=de
 b=4 s=20 d=8 mask=random attn_scale=0.25
 b=2 s=20 d=8 rule=none alpha=0.3
 b=0 s=4 d=8 seqused_q=random num_targets=random:3
+b=2 s=20 d=8 dtype=bf16 intervals=3
+b=2 h=2 s=20 d=8 dtype=f16 bias=dense bias_head=h bias_rows=key bias_dtype=same bias_scale=0.5
+b=2 h=2 s=20 d=8 pos_table=h time_table=1 thresholds=5 time_query=own
+b=2 h=2 sq=5 sk=20 d=8 page_size=3 num_targets=2
+""".strip().splitlines()
+
+BACKWARD = """
+b=5 h=4 hk=2 lengths=uniform:0,50 d=8 dv=4 num_targets=random:9 num_contexts=random:4
+b=2 h=2 s=20 d=8 dtype=bf16 bias=dense pos_table=1 ds=1 layout=dense
 """.strip().splitlines()
 
 
@@ -21,12 +30,12 @@ def words(line):
     return dict(word.split("=", 1) for word in line.split()[1:])
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_logged_call_runs_again(pantile, line):
-    first = pantile("check", "hstu", *line.split(), PTL_VERBOSE="1")
+@pytest.mark.parametrize("op, line", [("hstu", x) for x in LINES] + [("hstu_backward", x) for x in BACKWARD])
+def test_a_logged_call_runs_again(pantile, op, line):
+    first = pantile("check", op, *line.split(), PTL_VERBOSE="1")
     assert first.status == 0
     logged = first.err.splitlines()
-    assert len(logged) == 1 and logged[0].startswith("hstu ")
+    assert len(logged) == 1 and logged[0].startswith(f"{op} ")
     again = pantile("check", *logged[0].split(), PTL_VERBOSE="1")
     assert again.status == 0, again.err
     before, after = words(logged[0]), words(again.err)
