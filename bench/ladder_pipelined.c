@@ -9,7 +9,7 @@ enum { MAX_PANELS = BLOCK_ROWS / 4 + 1 };
  * 128 keys and 64 columns are used up at the same time. Measured with AVX2 on one core (Zen 3, CPU
  * time, best of 6 to 60): (8, 4), (16, 8), (24, 12), (48, 24), and (128, 64), which does not
  * interleave at all, do not differ beyond the noise, and none beats the library at lengths 768 and
- * 4096. At 106 all of them take 4 % less, the last too: this walk knows no mask but the causal one. */
+ * 4096. At 106 all of them take 4 % less, the last too: this walk knows only the causal mask. */
 enum { TURN_KEYS = 16, TURN_COLUMNS = 8 };
 
 /* One tile of keys against one panel of rows. */

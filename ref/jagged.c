@@ -28,6 +28,7 @@ int64_t ref_jagged_length(const struct ptl_jagged *j, int64_t b) {
 /* Row `row` of a tensor whose rows begin after `lead` axes: [T, ...] has one, [B, n, ...] two. */
 static char *tensor_row(const struct ptl_tensor *t, int lead, int64_t b, int64_t row) {
     const int64_t elements = (lead == 2 ? b * t->stride[0] : 0) + row * t->stride[lead - 1];
+    if (!t->data) return NULL; /* rows of no elements */
     return (char *)t->data + elements * (int64_t)ptl_dtype_bytes(t->dtype);
 }
 
@@ -46,9 +47,18 @@ static size_t row_bytes(const struct ptl_tensor *t, int lead) {
     return (size_t)row_elements(t, lead) * ptl_dtype_bytes(t->dtype);
 }
 
+/* Rows of no elements need no memory, and memcpy wants some. */
+static void copy_row(char *to, const char *from, size_t bytes) {
+    if (bytes) memcpy(to, from, bytes);
+}
+
+static void zero_row(char *to, size_t bytes) {
+    if (bytes) memset(to, 0, bytes);
+}
+
 static void zero_rows(const struct ptl_tensor *t, int64_t from) {
     for (int64_t row = from; row < t->shape[0]; row++)
-        memset(tensor_row(t, 1, 0, row), 0, row_bytes(t, 1));
+        zero_row(tensor_row(t, 1, 0, row), row_bytes(t, 1));
 }
 
 static void zero_padding(const struct ptl_jagged *j) {
@@ -68,7 +78,7 @@ void ref_jagged_resize(const struct ptl_jagged *x, enum ptl_jagged_align align, 
             const int64_t from = align == PTL_JAGGED_ALIGN_END ? i + n - n_out : i;
             char *row = jagged_row(out, b, i);
             if (from >= 0 && from < n) {
-                memcpy(row, jagged_row(x, b, from), row_bytes(&out->values, lead));
+                copy_row(row, jagged_row(x, b, from), row_bytes(&out->values, lead));
                 continue;
             }
             for (int64_t e = 0; e < elements; e++) {
@@ -96,8 +106,8 @@ void ref_jagged_concat(const struct ptl_jagged *left, const struct ptl_jagged *r
         for (int64_t i = 0; i < n_left + n_right; i++) {
             int of_right;
             const int64_t from = concat_source(n_left, n_right, n_prefix, i, &of_right);
-            memcpy(tensor_row(out, 1, 0, row++), jagged_row(of_right ? right : left, b, from),
-                   row_bytes(out, 1));
+            copy_row(tensor_row(out, 1, 0, row++), jagged_row(of_right ? right : left, b, from),
+                     row_bytes(out, 1));
         }
     }
     zero_rows(out, row);
@@ -113,7 +123,7 @@ void ref_jagged_split(const struct ptl_tensor *x, int64_t n_prefix, const struct
             const int64_t to = concat_source(n_left, n_right, n_prefix, i, &of_right);
             const struct ptl_jagged *side = of_right ? right : left;
             if (side->values.data)
-                memcpy(jagged_row(side, b, to), tensor_row(x, 1, 0, row), row_bytes(x, 1));
+                copy_row(jagged_row(side, b, to), tensor_row(x, 1, 0, row), row_bytes(x, 1));
         }
     }
     if (left->values.data) zero_padding(left);
@@ -127,10 +137,10 @@ void ref_jagged_replace_last(const struct ptl_jagged *x, const struct ptl_jagged
         const int64_t n = ref_jagged_length(x, b), kept = n - ref_jagged_length(last, b);
         for (int64_t i = 0; i < n; i++, row++) {
             char *to = tensor_row(out, 1, 0, row);
-            if (i < kept) memcpy(to, jagged_row(x, b, i), row_bytes(out, 1));
+            if (i < kept) copy_row(to, jagged_row(x, b, i), row_bytes(out, 1));
             else if (last->values.data)
-                memcpy(to, jagged_row(last, b, i - kept), row_bytes(out, 1));
-            else memset(to, 0, row_bytes(out, 1));
+                copy_row(to, jagged_row(last, b, i - kept), row_bytes(out, 1));
+            else zero_row(to, row_bytes(out, 1));
         }
     }
     zero_rows(out, row);

@@ -62,6 +62,19 @@ enum ptl_isa test_level(int i);
 int test_n_missing_levels(void);
 enum ptl_isa test_missing_level(int i);
 
+/* Sanitizers in this build: gcc and clang tell in different ways. */
+#if defined(__has_feature)
+#define TEST_HAS_FEATURE(name) __has_feature(name)
+#else
+#define TEST_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || TEST_HAS_FEATURE(address_sanitizer)
+#define TEST_ADDRESS_SANITIZER
+#endif
+#if defined(__SANITIZE_THREAD__) || TEST_HAS_FEATURE(thread_sanitizer)
+#define TEST_THREAD_SANITIZER
+#endif
+
 /* ---- Random numbers: the same on every machine ------------------------------------------------ */
 
 struct test_random {

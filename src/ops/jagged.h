@@ -46,8 +46,37 @@ void ptl_jagged_for_ranges(struct ptl_context *ctx, int64_t n, int64_t unit_byte
 int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *r, int64_t n_seqs,
                         int64_t row);
 
-/* Zeroes n rows. */
-void ptl_jagged_zero_rows(char *row, int64_t row_stride, int64_t n, int64_t row_bytes);
+/* How rows are written: through the caches, or past them when the output is larger than what they would
+ * hold until somebody reads it. Whoever has streamed ends its range with ptl_jagged_end_range. */
+struct ptl_jagged_writer {
+    const struct ptl_kernels *kernels;
+    bool stream;
+};
+
+struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_t n_rows,
+                                           int64_t row_bytes);
+
+/* Rows that are computed: each into memory that stage_row names, the row itself or a place in the stage,
+ * which is then streamed some rows at a time. stage_flush comes after the last. */
+struct ptl_jagged_stage {
+    const struct ptl_jagged_writer *writer;
+    char *to; /* where the staged bytes belong */
+    int64_t n;
+    _Alignas(64) char bytes[8192];
+};
+
+float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes);
+void ptl_jagged_stage_flush(struct ptl_jagged_stage *s);
+
+void ptl_jagged_end_range(const struct ptl_jagged_writer *w);
+
+/* Copies n rows; from_stride 0 repeats one. */
+void ptl_jagged_copy_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride,
+                          const char *from, int64_t from_stride, int64_t n, int64_t row_bytes);
+
+/* Fills n rows with an element; elem_bytes 0: with zeros. */
+void ptl_jagged_fill_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride, int64_t n,
+                          int64_t row_bytes, const char *element, int64_t elem_bytes);
 
 /* ---- Copies: jagged_copy.c ---------------------------------------------------------------------- */
 
@@ -59,6 +88,7 @@ enum ptl_jagged_op {
 };
 
 struct ptl_jagged_copy {
+    struct ptl_jagged_writer writer; /* set by the run */
     enum ptl_jagged_op op;
     int64_t n_seqs, row_bytes;
     struct ptl_jagged_rows whole; /* CONCAT, SPLIT: only data and row_stride */
@@ -73,14 +103,10 @@ struct ptl_jagged_copy {
 
 void ptl_jagged_run_copy(struct ptl_context *ctx, const struct ptl_jagged_copy *copy);
 
-/* ---- Arithmetic on rows, f32: jagged_rows.c ----------------------------------------------------- */
-
-/* out[c] = alpha * x[c] + (a[c] + b[c]). Without b: alpha * x[c] + a[c]; without a too: alpha *
- * x[c]. out may be x. */
-void ptl_jagged_affine(float *out, const float *x, float alpha, const float *a, const float *b,
-                       int64_t n);
+/* ---- One row added to a sequence, f32: jagged_broadcast.c --------------------------------------- */
 
 struct ptl_jagged_broadcast {
+    struct ptl_jagged_writer writer; /* set by the run */
     int64_t n_seqs, n_columns;
     struct ptl_jagged_rows x, d, out; /* d: dense, one row a sequence */
     int64_t n_padding;
@@ -108,6 +134,7 @@ struct ptl_jagged_sums {
     struct ptl_jagged_piece *pieces; /* runs of rows that are summed at a time */
     int64_t n_pieces, n_partials, total_cost;
     double *partials;
+    const struct ptl_kernels *kernels; /* this and partials are set by the run */
 };
 
 /* Bytes that the plan of n_sums sums of n_rows rows in all needs at most. */
@@ -131,6 +158,7 @@ struct ptl_jagged_matrix {
 };
 
 struct ptl_position_time {
+    struct ptl_jagged_writer writer;   /* set by the run */
     int64_t n_seqs, n_rows, n_columns; /* n_rows with the padding */
     struct ptl_index offsets, targets, contexts, starts;
     struct ptl_index times; /* one per row; data NULL: no time term */

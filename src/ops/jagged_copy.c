@@ -1,8 +1,6 @@
 /* Copies between jagged and dense arrays. Every operator here cuts each sequence of one array,
  * the whole, into up to three parts, each a run of rows of a side, or a filling; what differs is
  * where the cuts are, and in which direction the bytes move. No arithmetic. */
-#include <string.h>
-
 #include "jagged.h"
 
 enum { FILLING = -1, MAX_PARTS = 3 };
@@ -48,43 +46,6 @@ static int64_t whole_begin(const void *copy, int64_t b) {
     return ptl_jagged_begin(&c->side[0], b) + ptl_jagged_begin(&c->side[1], b);
 }
 
-static void copy_rows(char *to, int64_t to_stride, const char *from, int64_t from_stride, int64_t n,
-                      int64_t row_bytes) {
-    if (to_stride == row_bytes && from_stride == row_bytes) {
-        memcpy(to, from, (size_t)(n * row_bytes));
-        return;
-    }
-    for (; n > 0; n--, to += to_stride, from += from_stride) memcpy(to, from, (size_t)row_bytes);
-}
-
-static bool is_zero(const char *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (x[i]) return false;
-    return true;
-}
-
-/* One run of bytes filled with the element: what is filled already is copied behind itself, at
- * most a page at a time so that it is read from the nearest cache. */
-static void fill_bytes(char *to, int64_t n, const char *element, int64_t elem_bytes) {
-    int64_t done = min64(elem_bytes, n);
-    memcpy(to, element, (size_t)done);
-    while (done < n) {
-        const int64_t more = min64(min64(done, 4096), n - done);
-        memcpy(to + done, to, (size_t)more);
-        done += more;
-    }
-}
-
-static void fill_rows(const struct ptl_jagged_copy *c, char *to, int64_t stride, int64_t n) {
-    if (is_zero(c->pad, c->elem_bytes)) {
-        ptl_jagged_zero_rows(to, stride, n, c->row_bytes);
-    } else if (stride == c->row_bytes) {
-        fill_bytes(to, n * c->row_bytes, c->pad, c->elem_bytes);
-    } else {
-        for (; n > 0; n--, to += stride) fill_bytes(to, c->row_bytes, c->pad, c->elem_bytes);
-    }
-}
-
 /* Rows [begin, end) of sequence b; `before` rows of the whole lie before the sequence. */
 static void copy_sequence(const struct ptl_jagged_copy *c, int64_t b, int64_t before, int64_t begin,
                           int64_t end) {
@@ -99,15 +60,19 @@ static void copy_sequence(const struct ptl_jagged_copy *c, int64_t b, int64_t be
             c->whole.data + (dense ? b * c->whole.batch_stride + from * c->whole.row_stride
                                    : (before + from) * c->whole.row_stride);
         if (part[i].side == FILLING) {
-            fill_rows(c, whole, c->whole.row_stride, to - from);
+            ptl_jagged_fill_rows(&c->writer, whole, c->whole.row_stride, to - from, c->row_bytes,
+                                 c->pad, c->elem_bytes);
             continue;
         }
         const struct ptl_jagged_rows *side = &c->side[part[i].side];
         if (!side->data) continue; /* not wanted */
         char *row = ptl_jagged_row(side, b, part[i].first + from - at);
         if (c->op == PTL_JAGGED_SPLIT)
-            copy_rows(row, side->row_stride, whole, c->whole.row_stride, to - from, c->row_bytes);
-        else copy_rows(whole, c->whole.row_stride, row, side->row_stride, to - from, c->row_bytes);
+            ptl_jagged_copy_rows(&c->writer, row, side->row_stride, whole, c->whole.row_stride,
+                                 to - from, c->row_bytes);
+        else
+            ptl_jagged_copy_rows(&c->writer, whole, c->whole.row_stride, row, side->row_stride,
+                                 to - from, c->row_bytes);
     }
 }
 
@@ -121,8 +86,8 @@ static void zero_padding(const struct ptl_jagged_copy *c, int64_t begin, int64_t
         if (from >= to) continue;
         const int64_t first =
             i == 0 ? whole_begin(c, c->n_seqs) : ptl_jagged_begin(rows[i], c->n_seqs);
-        ptl_jagged_zero_rows(rows[i]->data + (first + from) * rows[i]->row_stride,
-                             rows[i]->row_stride, to - from, c->row_bytes);
+        ptl_jagged_fill_rows(&c->writer, rows[i]->data + (first + from) * rows[i]->row_stride,
+                             rows[i]->row_stride, to - from, c->row_bytes, NULL, 0);
     }
 }
 
@@ -139,6 +104,7 @@ static void copy_range(void *job, int64_t begin, int64_t end) {
     }
     const int64_t all = whole_begin(c, c->n_seqs);
     if (end > all) zero_padding(c, begin > all ? begin - all : 0, end - all);
+    ptl_jagged_end_range(&c->writer);
 }
 
 void ptl_jagged_run_copy(struct ptl_context *ctx, const struct ptl_jagged_copy *copy) {
@@ -146,5 +112,6 @@ void ptl_jagged_run_copy(struct ptl_context *ctx, const struct ptl_jagged_copy *
     if (job.row_bytes == 0) return;
     const int64_t n = whole_begin(&job, job.n_seqs) + job.n_padding + job.n_side_padding[0] +
                       job.n_side_padding[1];
+    job.writer = ptl_jagged_writer(ctx, n, job.row_bytes);
     ptl_jagged_for_ranges(ctx, n, 2 * job.row_bytes, copy_range, &job);
 }

@@ -8,6 +8,7 @@
 
 enum {
     PIECE_ROWS = 512,
+    ROWS_AT_A_TIME = 8, /* more would be more streams than prefetchers follow */
     BLOCK_COLUMNS = 512 /* accumulators: 4 KiB, a part of the first-level cache */
 };
 
@@ -64,20 +65,17 @@ static const float *row_of(const struct source *s, int64_t i) {
     return (const float *)(s->data + (s->order ? s->order[i] : i) * s->row_stride);
 }
 
-/* sum[c] += the first n_rows rows, at the columns from `first` on. Four rows at a time, so that
- * a sum is loaded and stored once for four additions. */
-static void add_rows(const struct source *s, int64_t n_rows, int64_t first, int64_t n,
-                     double *sum) {
-    int64_t i = 0;
-    for (; i + 4 <= n_rows; i += 4) {
-        const float *x0 = row_of(s, i) + first, *x1 = row_of(s, i + 1) + first;
-        const float *x2 = row_of(s, i + 2) + first, *x3 = row_of(s, i + 3) + first;
-        for (int64_t c = 0; c < n; c++)
-            sum[c] = (((sum[c] + (double)x0[c]) + (double)x1[c]) + (double)x2[c]) + (double)x3[c];
-    }
-    for (; i < n_rows; i++) {
-        const float *x = row_of(s, i) + first;
-        for (int64_t c = 0; c < n; c++) sum[c] += (double)x[c];
+/* sum += the rows of the piece, at n columns from `first` on. */
+static void add_rows(const struct ptl_kernels *k, const struct source *s, int64_t n_rows,
+                     int64_t first, int64_t n, double *sum) {
+    const float *rows[2][ROWS_AT_A_TIME];
+    int n_now = 0, n_next = 0, now = 0;
+    for (int64_t i = 0; i < n_rows || n_now > 0;) {
+        for (n_next = 0; n_next < ROWS_AT_A_TIME && i < n_rows; n_next++)
+            rows[!now][n_next] = row_of(s, i++) + first;
+        if (n_now) k->add_rows_f32(rows[now], n_now, rows[!now], n_next, n, sum);
+        now = !now;
+        n_now = n_next;
     }
 }
 
@@ -92,7 +90,7 @@ static void sum_piece(const struct ptl_jagged_sums *s, const struct ptl_jagged_p
     for (int64_t first = 0; first < of->n_columns; first += BLOCK_COLUMNS) {
         const int64_t left = of->n_columns - first, n = left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS;
         memset(sum, 0, (size_t)n * sizeof sum[0]);
-        add_rows(&source, p->end - p->begin, first, n, sum);
+        add_rows(s->kernels, &source, p->end - p->begin, first, n, sum);
         if (p->partial < 0) store((float *)(of->out + p->row * of->out_stride) + first, sum, n);
         else
             memcpy(s->partials + p->partial * of->n_columns + first, sum,
@@ -143,6 +141,7 @@ void ptl_jagged_sums_run(struct ptl_context *ctx, struct ptl_jagged_sums *s, voi
     if (s->n_pieces == 0 || s->sum[0]->n_columns == 0) return;
     const int64_t row_bytes = s->sum[0]->n_columns * (int64_t)sizeof(float);
     s->partials = scratch;
+    s->kernels = ctx->kernels;
     ptl_jagged_for_ranges(ctx, s->total_cost, row_bytes, sum_range, s);
     if (s->n_partials) {
         const double bytes = 2.0 * (double)s->n_partials * (double)row_bytes;

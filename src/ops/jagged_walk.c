@@ -56,10 +56,83 @@ int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *
     return low;
 }
 
-void ptl_jagged_zero_rows(char *row, int64_t row_stride, int64_t n, int64_t row_bytes) {
-    if (row_stride == row_bytes) {
-        memset(row, 0, (size_t)(n * row_bytes));
+/* ---- Writing rows ------------------------------------------------------------------------------- */
+
+/* An output of this size would push out everything else, and itself, before it is read again. Not
+ * reading it first saves a third of the traffic; below, the next operator finds it in the cache. Runs
+ * shorter than MIN_RUN are copied faster by memcpy. */
+enum { STREAM_BYTES = 16 << 20, MIN_RUN = 512, PAGE = 4096 };
+
+struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_t n_rows,
+                                           int64_t row_bytes) {
+    return (struct ptl_jagged_writer){ctx->kernels,
+                                      (double)n_rows * (double)row_bytes >= STREAM_BYTES};
+}
+
+void ptl_jagged_end_range(const struct ptl_jagged_writer *w) {
+    if (w->stream) w->kernels->stream_end();
+}
+
+static void copy_run(const struct ptl_jagged_writer *w, char *to, const char *from, int64_t n) {
+    if (w->stream && n >= MIN_RUN) w->kernels->copy_stream(to, from, n);
+    else memcpy(to, from, (size_t)n);
+}
+
+void ptl_jagged_copy_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride,
+                          const char *from, int64_t from_stride, int64_t n, int64_t row_bytes) {
+    if (to_stride == row_bytes && from_stride == row_bytes) {
+        copy_run(w, to, from, n * row_bytes);
         return;
     }
-    for (; n > 0; n--, row += row_stride) memset(row, 0, (size_t)row_bytes);
+    for (; n > 0; n--, to += to_stride, from += from_stride) copy_run(w, to, from, row_bytes);
+}
+
+float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes) {
+    if (!s->writer->stream || row_bytes > (int64_t)sizeof s->bytes) return (float *)row;
+    if (s->n + row_bytes > (int64_t)sizeof s->bytes || row != s->to + s->n)
+        ptl_jagged_stage_flush(s);
+    if (s->n == 0) s->to = row;
+    s->n += row_bytes;
+    return (float *)(s->bytes + s->n - row_bytes);
+}
+
+void ptl_jagged_stage_flush(struct ptl_jagged_stage *s) {
+    if (s->n) copy_run(s->writer, s->to, s->bytes, s->n);
+    s->n = 0;
+}
+
+static bool is_zero(const char *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (x[i]) return false;
+    return true;
+}
+
+/* One run of n bytes from a page that holds the element over and over. */
+static void fill_run(const struct ptl_jagged_writer *w, char *to, int64_t n, const char *page) {
+    for (; n > PAGE; n -= PAGE, to += PAGE) copy_run(w, to, page, PAGE);
+    copy_run(w, to, page, n);
+}
+
+void ptl_jagged_fill_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride, int64_t n,
+                          int64_t row_bytes, const char *element, int64_t elem_bytes) {
+    char page[PAGE];
+    const bool zero = is_zero(element, elem_bytes);
+    int64_t run = row_bytes;
+    if (to_stride == row_bytes) {
+        run = n * row_bytes;
+        n = run > 0;
+    }
+    if (zero && !(w->stream && run >= MIN_RUN)) {
+        for (; n > 0; n--, to += to_stride) memset(to, 0, (size_t)run);
+        return;
+    }
+    const int64_t used = run < PAGE ? run : PAGE;
+    if (zero) {
+        memset(page, 0, (size_t)used);
+    } else if (used > 0) { /* what is filled already is copied behind itself */
+        memcpy(page, element, (size_t)elem_bytes);
+        for (int64_t done = elem_bytes; done < used; done *= 2)
+            memcpy(page + done, page, (size_t)(done < used - done ? done : used - done));
+    }
+    for (; n > 0; n--, to += to_stride) fill_run(w, to, run, page);
 }

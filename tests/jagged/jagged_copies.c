@@ -161,6 +161,19 @@ static void random_wide(void) {
     }
 }
 
+/* Outputs too large for the caches are streamed: rows of a megabyte and some bytes. */
+static void streamed(void) {
+    for (int i = 0; i < 4; i++) {
+        struct jagged_problem p;
+        test_case("%s, rows of a megabyte, seed %d", names[i % 4], i);
+        jagged_begin(&p, 2000000u + (uint64_t)i, true);
+        p.n_axes = 1;
+        p.extent[0] = ((1 << 20) + 24) / (int64_t)ptl_dtype_bytes(p.dtype) + i;
+        p.n_seqs = 4;
+        checks[i % 4](&p, 9, i % jagged_n_contexts(), 1);
+    }
+}
+
 /* ---- Sums of lengths ---------------------------------------------------------------------------- */
 
 static void complete_cumsum(void) {
@@ -190,6 +203,7 @@ static void complete_cumsum(void) {
 static const struct test tests[] = {
     {"random_small", random_small},
     {"random_wide", random_wide},
+    {"streamed", streamed},
     {"complete_cumsum", complete_cumsum},
 };
 TEST_SUITE(jagged_copies_suite, "jagged/copies", tests);

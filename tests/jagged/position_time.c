@@ -277,6 +277,49 @@ static void long_sums(void) {
     free(times);
 }
 
+/* An output too large for the caches is streamed, unless it is emb itself: then it is not, and must be
+ * the same. Rows with and without gaps, at an odd address. */
+static void streamed(void) {
+    enum { N = 9500, E = 501, NP = 40 };
+    const size_t floats = (size_t)N * (E + 3);
+    float *emb = test_alloc(floats * sizeof *emb), *out = test_alloc((floats + 1) * sizeof *out);
+    float *pos = test_alloc(NP * E * sizeof *pos);
+    int64_t offsets[4] = {0, 100, 5000, N - 7};
+    struct test_random r = {9};
+    for (size_t i = 0; i < floats; i++) emb[i] = test_random_float(&r);
+    for (size_t i = 0; i < NP * E; i++) pos[i] = test_random_float(&r);
+    struct ptl_jagged_position_time_params a, in_place;
+    ptl_jagged_position_time_init(&a);
+    a.seq_offsets = ptl_tensor_contiguous(offsets, PTL_I64, 1, (const int64_t[]){4});
+    a.pos_w = ptl_tensor_contiguous(pos, PTL_F32, 2, (const int64_t[]){NP, E});
+    a.alpha = 1.5f;
+    for (int gap = 0; gap < 4; gap += 3)
+        for (int i = 0; i < 4; i++) {
+            test_case("gap of %d, context %d", gap, i);
+            a.emb = ptl_tensor_contiguous(emb, PTL_F32, 2, (const int64_t[]){N, E});
+            a.out = ptl_tensor_contiguous(out + 1, PTL_F32, 2, (const int64_t[]){N, E});
+            a.out.stride[0] += gap;
+            for (size_t k = 0; k <= floats; k++) out[k] = 7.0f;
+            jagged_ok(ptl_jagged_position_time_forward(jagged_context(i), &a), "streamed");
+            in_place = a;
+            in_place.out = in_place.emb;
+            float *copy = test_alloc((size_t)N * E * sizeof *copy);
+            memcpy(copy, emb, (size_t)N * E * sizeof *copy);
+            in_place.out.data = in_place.emb.data = copy;
+            jagged_ok(ptl_jagged_position_time_forward(jagged_context(i), &in_place), "in place");
+            CHECK(out[0] == 7.0f);
+            for (int64_t row = 0; row < N; row++) {
+                const float *got = row_at(&a.out, row);
+                CHECK(memcmp(got, copy + row * E, E * sizeof *got) == 0);
+                for (int k = 0; row < N - 1 && k < gap; k++) CHECK(got[E + k] == 7.0f);
+            }
+            free(copy);
+        }
+    free(emb);
+    free(out);
+    free(pos);
+}
+
 /* ---- Time buckets ------------------------------------------------------------------------------- */
 
 enum { MAX_TIMES = 4096 };
@@ -427,9 +470,14 @@ static void known_positions(void) {
 }
 
 static const struct test tests[] = {
-    {"random_small", random_small},   {"random_wide", random_wide},
-    {"long_sums", long_sums},         {"sqrt_borders", sqrt_borders},
-    {"log_borders", log_borders},     {"known_buckets", known_buckets},
-    {"extreme_times", extreme_times}, {"known_positions", known_positions},
+    {"random_small", random_small},
+    {"random_wide", random_wide},
+    {"streamed", streamed},
+    {"long_sums", long_sums},
+    {"sqrt_borders", sqrt_borders},
+    {"log_borders", log_borders},
+    {"known_buckets", known_buckets},
+    {"extreme_times", extreme_times},
+    {"known_positions", known_positions},
 };
 TEST_SUITE(position_time_suite, "jagged/position_time", tests);

@@ -7,5 +7,6 @@
 extern const struct test_suite kernel_product_suite;
 extern const struct test_suite kernel_silu_suite;
 extern const struct test_suite kernel_panel_suite;
+extern const struct test_suite kernel_rows_suite;
 
 #endif

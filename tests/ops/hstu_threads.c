@@ -12,14 +12,6 @@
 #include "hstu_check.h"
 #include "op_suites.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
-
 /* Small, large enough for several threads, odd. */
 static const char *const lines[] = {
     "hstu lengths=list:9,0,3 h=2 d=5",
@@ -240,7 +232,7 @@ static bool right_in_child(struct ptl_context *ctx, const struct expectations *e
 
 static void fork_between_calls(void) {
     struct expectations e;
-#ifdef THREAD_SANITIZER
+#ifdef TEST_THREAD_SANITIZER
     test_skip("ThreadSanitizer has no threads after a fork");
     return;
 #endif
