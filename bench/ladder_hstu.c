@@ -11,6 +11,7 @@
  *   jagged     ptl_hstu_forward on the sequences as they are, all in one call.
  *   pipelined  jagged, and the three stages interleaved: while tile i has its QK product, tile i-1
  *              has its silu and tile i-2 its PV product, a few rows of each in turn.
+ *   f16, bf16  jagged, on q, k and v rounded to that type; out has it, too.
  *
  * The padded rungs take the sequences in batches, in order, each padded to its own longest; copying
  * into the padding is not timed. Scores and mask are stored as the tiles want them: panels of query
@@ -176,12 +177,12 @@ static void draw_samples(struct ladder *l) {
 
 static void expect_sample(struct ladder *l, int64_t task, char *scratch) {
     (void)scratch;
-    const struct ptl_hstu_params a = jagged_params(l, l->out);
     const struct sample *s = &l->samples[task];
-    ref_hstu_forward_row(&a, s->seq, s->head, s->row, l->expected + task * l->p->dim);
+    ref_hstu_forward_row(&l->expect, s->seq, s->head, s->row, l->expected + task * l->p->dim);
 }
 
-static void expect_samples(struct ladder *l) {
+static void expect_samples(struct ladder *l, const struct ptl_hstu_params *a) {
+    l->expect = *a;
     draw_samples(l);
     ladder_sweep(l, expect_sample, SAMPLES);
     l->largest_expected = 0;
@@ -375,6 +376,64 @@ static enum ptl_status climb_padded(struct ladder *l, struct ptl_context *ctx) {
     return status;
 }
 
+/* ---- Half precisions ------------------------------------------------------------------------- */
+
+static enum ptl_status time_half(struct ladder *l, const struct ptl_hstu_params *a,
+                                 struct ladder_rung *rung) {
+    struct ptl_context *ctx = NULL; /* its own, to show its own memory */
+    struct timing t = {0};
+    enum ptl_status status = ptl_context_create(&ctx, l->options);
+    const double begin = now();
+    const int64_t resident = begin_resident();
+    while (status == PTL_OK && run_again(&t, begin, RUNS_SECONDS / 2)) {
+        begin_run(&t);
+        status = ptl_hstu_forward(ctx, a);
+        end_run(&t);
+    }
+    end_resident(rung, resident);
+    if (status == PTL_OK) {
+        add_timing(l, rung, &t);
+        rung->above_bytes = held_by(ctx);
+    }
+    ptl_context_destroy(ctx);
+    return status;
+}
+
+/* The jagged rung on rounded inputs. The last rung: it takes other_out for its result as floats, and
+ * the samples' results for those of the rounded inputs. */
+static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype, struct ladder_rung *rung) {
+    const int64_t rows = l->p->offsets[l->n_seqs], n = rows * l->row_floats;
+    const ptrdiff_t stride = l->row_floats;
+    const bool f16 = dtype == PTL_F16;
+    const float *const inputs[3] = {l->p->q, l->p->k, l->p->v};
+    struct ptl_hstu_params a = jagged_params(l, NULL);
+    struct ptl_tensor *const tensors[4] = {&a.q, &a.k, &a.v, &a.out};
+    uint16_t *halves = (uint16_t *)(void *)ladder_map((size_t)(2 * n));
+    if (!halves) return PTL_ERR_NOMEM;
+    say(l, f16 ? "fp16" : "bf16");
+    for (int i = 0; i < 4; i++) {
+        tensors[i]->data = halves + i * n;
+        tensors[i]->dtype = dtype;
+        for (int64_t row = 0; i < 3 && row < rows; row++)
+            (f16 ? l->kernels->rows_to_f16 : l->kernels->rows_to_bf16)(
+                inputs[i] + row * stride, stride, 1, (int)stride, halves + i * n + row * stride, stride);
+    }
+    memset(halves + 3 * n, 0xff, (size_t)n * sizeof *halves);
+    const enum ptl_status status = time_half(l, &a, rung);
+    if (status == PTL_OK) {
+        rung->total_bytes = 4 * n * (int64_t)sizeof *halves + rung->above_bytes;
+        expect_samples(l, &a);
+        for (int64_t row = 0; row < rows; row++)
+            (f16 ? l->kernels->rows_from_f16 : l->kernels->rows_from_bf16)(
+                halves + 3 * n + row * stride, stride, 1, (int)stride, l->other_out + row * stride, stride);
+        compare(l, rung, l->other_out, 0, l->n_seqs, 0);
+    }
+    ladder_unmap((float *)(void *)halves, (size_t)(2 * n));
+    return status;
+}
+
+/* ---- The climb ------------------------------------------------------------------------------- */
+
 /* Causal pairs of a head that the library computes in a second, by the first sequences alone. */
 static enum ptl_status probe_rate(struct ladder *l, double *rate) {
     const int64_t all = l->n_seqs;
@@ -401,7 +460,8 @@ static int64_t affordable(const struct ladder *l, double rate) {
         const double padded = (double)n * longest * longest / rate;
         const double seen = seen_pairs(l, n) / rate;
         const double need = 3 * padded + fmax(1.1 * padded, RUNS_SECONDS) +
-                            fmax(0.6 * padded, RUNS_SECONDS) + 2 * fmax(2 * seen, RUNS_SECONDS);
+                            fmax(0.6 * padded, RUNS_SECONDS) + 2 * fmax(2 * seen, RUNS_SECONDS) +
+                            2 * fmax(seen, RUNS_SECONDS / 2);
         if (n == 1 || need <= l->limits->seconds) return n;
         n = n * 7 / 8;
     }
@@ -423,13 +483,16 @@ static enum ptl_status climb(struct ladder *l, struct ptl_context *jagged_ctx,
     l->result->sampled_rows = SAMPLES;
 
     say(l, "reference");
-    expect_samples(l);
+    const struct ptl_hstu_params a = jagged_params(l, l->out);
+    expect_samples(l, &a);
     for (int64_t i = 0; i < l->p->offsets[l->n_seqs] * l->row_floats; i++)
         l->largest_out = fmaxf(l->largest_out, fabsf(l->out[i]));
     compare(l, &l->result->rung[LADDER_JAGGED], l->out, 0, l->n_seqs, 0);
     compare(l, &l->result->rung[LADDER_PIPELINED], l->other_out, 0, l->n_seqs, 0);
     status = climb_padded(l, padded_ctx);
-    return status == PTL_OK ? climb_jagged(l, jagged_ctx, timing) : status;
+    if (status == PTL_OK) status = climb_jagged(l, jagged_ctx, timing);
+    if (status == PTL_OK) status = climb_half(l, PTL_F16, &l->result->rung[LADDER_F16]);
+    return status == PTL_OK ? climb_half(l, PTL_BF16, &l->result->rung[LADDER_BF16]) : status;
 }
 
 static size_t out_floats(const struct ladder *l) {
@@ -466,7 +529,11 @@ static void close_ladder(struct ladder *l) {
 enum ptl_status ladder_run_hstu(const struct ptl_context_options *options,
                                 const struct ladder_problem *problem,
                                 const struct ladder_limits *limits, struct ladder_result *result) {
-    struct ladder l = {.p = problem, .limits = limits, .result = result, .n_seqs = problem->n_seqs};
+    struct ladder l = {.p = problem,
+                       .limits = limits,
+                       .result = result,
+                       .n_seqs = problem->n_seqs,
+                       .options = options};
     /* One context each, so that each shows its own memory. */
     struct ptl_context *jagged = NULL, *padded = NULL;
     memset(result, 0, sizeof *result);

@@ -1,6 +1,6 @@
 /* The ladder of the HSTU article: five ways to compute the same causal HSTU attention, each a
- * program of our own over the library's tiles and threads. For comparing; nothing here is part of
- * the library. */
+ * program of our own over the library's tiles and threads, and the library's own in two half
+ * precisions. For comparing; nothing here is part of the library. */
 #ifndef PTL_BENCH_LADDER_HSTU_H
 #define PTL_BENCH_LADDER_HSTU_H
 
@@ -23,7 +23,16 @@ struct ladder_limits {
     void (*progress)(const char *what); /* or NULL */
 };
 
-enum { LADDER_NAIVE, LADDER_FUSED, LADDER_SKIPPING, LADDER_JAGGED, LADDER_PIPELINED, LADDER_RUNGS };
+enum {
+    LADDER_NAIVE,
+    LADDER_FUSED,
+    LADDER_SKIPPING,
+    LADDER_JAGGED,
+    LADDER_PIPELINED,
+    LADDER_F16,
+    LADDER_BF16,
+    LADDER_RUNGS
+};
 
 struct ladder_rung {
     double seconds; /* the fastest of `runs`; padded rungs: summed over the batches */
@@ -33,7 +42,8 @@ struct ladder_rung {
      * input; resident_bytes is by how much the process really grew meanwhile, -1 when not known. */
     int64_t total_bytes, above_bytes, resident_bytes;
     /* Largest difference to double on sampled rows, and to the jagged rung on all rows; both over
-     * the largest |out| of these rows. */
+     * the largest |out| of these rows. The half rungs take rounded q, k and v: double does, too, so
+     * error is theirs and difference what the rounding costs in all. */
     double error, difference;
 };
 

@@ -32,6 +32,7 @@ struct ladder {
     const struct ladder_problem *p;
     const struct ladder_limits *limits;
     struct ladder_result *result;
+    const struct ptl_context_options *options;
     struct ptl_context *ctx; /* kernels and threads of our own rungs */
     const struct ptl_kernels *kernels;
     int n_threads;
@@ -46,7 +47,8 @@ struct ladder {
     float largest_out;        /* |out| */
     struct ptl_block *blocks; /* of the pipelined rung */
     struct sample *samples;   /* rows known in double: */
-    double *expected;         /* [sampled_rows, dim] */
+    double *expected;         /* [sampled_rows, dim], from these: */
+    struct ptl_hstu_params expect;
     double largest_expected;
 };
 
