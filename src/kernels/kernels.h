@@ -49,4 +49,9 @@ extern const struct ptl_kernels ptl_kernels_neon;
 #endif
 #define KERNEL(name) PTL_JOIN(name, PTL_LEVEL)
 
+/* Every source sees the declarations of its level, so that a definition cannot disagree with the list. */
+#define PTL_KERNEL(ret, kernel, args) ret KERNEL(kernel) args;
+#include "kernels.def"
+#undef PTL_KERNEL
+
 #endif

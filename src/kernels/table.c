@@ -2,10 +2,6 @@
 #include "kernels.h"
 #include "simd/vec.h"
 
-#define PTL_KERNEL(ret, kernel, args) ret KERNEL(kernel) args;
-#include "kernels.def"
-#undef PTL_KERNEL
-
 #define PTL_STRING_(x) #x
 #define PTL_STRING(x) PTL_STRING_(x)
 
