@@ -415,7 +415,10 @@ static enum ptl_status check_bias(const struct ptl_hstu_params *a, struct ptl_hs
 /* Lengths against each other, sequence by sequence. */
 static enum ptl_status check_lengths(const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p,
                                      int64_t *longest_q, int64_t *longest_k) {
-    const bool any_uq = !ptl_given(&a->time_table) &&
+    /* rows of a bias by key, and times, are those of the queries' positions */
+    const bool by_position = ptl_given(&a->time_table) ||
+                             (ptl_given(&a->attn_bias) && a->bias_rows == PTL_HSTU_BIAS_KEY);
+    const bool any_uq = !by_position &&
                         (ptl_given(&a->mask) || ptl_given(&a->intervals) ||
                          (p->window_left < 0 && p->window_right < 0));
     *longest_q = *longest_k = 0;
@@ -426,7 +429,7 @@ static enum ptl_status check_lengths(const struct ptl_hstu_params *a, const stru
         if (s.uq > s.uk && !any_uq)
             return ptl_fail(PTL_ERR_SEQLEN, "q: %" PRId64 " rows in sequence %" PRId64 ", more than its %"
                             PRId64 " keys; only window (-1, -1), mask and intervals take that, without "
-                            "time_table", s.uq, b, s.uk);
+                            "time_table and bias_rows KEY", s.uq, b, s.uk);
         if (s.targets > s.uk && s.uq > 0)
             return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64
                             ", more than its %" PRId64 " keys", s.targets, b, s.uk);

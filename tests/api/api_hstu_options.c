@@ -129,17 +129,17 @@ static void row_23_more_queries_than_keys(void) {
     x.offsets_k[1] = 2;
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 0, more than its 2 keys; only window "
-                "(-1, -1), mask and intervals take that, without time_table");
+                "(-1, -1), mask and intervals take that, without time_table and bias_rows KEY");
     p->window_left = 4;
     p->window_right = -1;
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 0, more than its 2 keys; only window "
-                "(-1, -1), mask and intervals take that, without time_table");
+                "(-1, -1), mask and intervals take that, without time_table and bias_rows KEY");
     api_hstu_dense(&x);
     api_give_used(&x, 1, 3, 1, 0);
     api_refused(&x, PTL_ERR_SEQLEN,
                 "q: 3 rows in sequence 1, more than its 0 keys; only window "
-                "(-1, -1), mask and intervals take that, without time_table");
+                "(-1, -1), mask and intervals take that, without time_table and bias_rows KEY");
 }
 
 static void row_24_seqused(void) {
