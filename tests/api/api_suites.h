@@ -9,6 +9,8 @@ extern const struct test_suite api_context_suite;
 extern const struct test_suite api_hstu_tensors_suite;
 extern const struct test_suite api_hstu_options_suite;
 extern const struct test_suite api_hstu_accepts_suite;
+extern const struct test_suite api_hstu_bias_suite;
+extern const struct test_suite api_hstu_backward_suite;
 extern const struct test_suite api_hstu_nomem_suite;
 
 #endif

@@ -7,6 +7,9 @@
 extern const struct test_suite kernel_product_suite;
 extern const struct test_suite kernel_silu_suite;
 extern const struct test_suite kernel_panel_suite;
+extern const struct test_suite kernel_convert_suite;
+extern const struct test_suite kernel_score_suite;
+extern const struct test_suite kernel_grad_suite;
 extern const struct test_suite kernel_rows_suite;
 
 #endif
