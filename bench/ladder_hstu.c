@@ -401,7 +401,8 @@ static enum ptl_status time_half(struct ladder *l, const struct ptl_hstu_params 
 
 /* The jagged rung on rounded inputs. The last rung: it takes other_out for its result as floats, and
  * the samples' results for those of the rounded inputs. */
-static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype, struct ladder_rung *rung) {
+static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype,
+                                  struct ladder_rung *rung) {
     const int64_t rows = l->p->offsets[l->n_seqs], n = rows * l->row_floats;
     const ptrdiff_t stride = l->row_floats;
     const bool f16 = dtype == PTL_F16;
@@ -415,8 +416,9 @@ static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype, struct
         tensors[i]->data = halves + i * n;
         tensors[i]->dtype = dtype;
         for (int64_t row = 0; i < 3 && row < rows; row++)
-            (f16 ? l->kernels->rows_to_f16 : l->kernels->rows_to_bf16)(
-                inputs[i] + row * stride, stride, 1, (int)stride, halves + i * n + row * stride, stride);
+            (f16 ? l->kernels->rows_to_f16
+                 : l->kernels->rows_to_bf16)(inputs[i] + row * stride, stride, 1, (int)stride,
+                                             halves + i * n + row * stride, stride);
     }
     memset(halves + 3 * n, 0xff, (size_t)n * sizeof *halves);
     const enum ptl_status status = time_half(l, &a, rung);
@@ -424,8 +426,9 @@ static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype, struct
         rung->total_bytes = 4 * n * (int64_t)sizeof *halves + rung->above_bytes;
         expect_samples(l, &a);
         for (int64_t row = 0; row < rows; row++)
-            (f16 ? l->kernels->rows_from_f16 : l->kernels->rows_from_bf16)(
-                halves + 3 * n + row * stride, stride, 1, (int)stride, l->other_out + row * stride, stride);
+            (f16 ? l->kernels->rows_from_f16
+                 : l->kernels->rows_from_bf16)(halves + 3 * n + row * stride, stride, 1,
+                                               (int)stride, l->other_out + row * stride, stride);
         compare(l, rung, l->other_out, 0, l->n_seqs, 0);
     }
     ladder_unmap((float *)(void *)halves, (size_t)(2 * n));

@@ -127,8 +127,9 @@ static bool read_words(struct loader *l, struct run_options *run) {
         bool known = true;
         if (!field && !read_run_option(run, key, value, &known, l->refusal)) return false;
         if (!known)
-            return refuse(l->refusal, "%.60s: unknown key of a line with arrays, see 'pantile help %s'",
-                          key, l->call->op->help);
+            return refuse(l->refusal,
+                          "%.60s: unknown key of a line with arrays, see 'pantile help %s'", key,
+                          l->call->op->help);
         if (!field) continue;
         if (is_tensor(field->kind)) {
             if (*value == '@' && !read_array(l, field, value + 1)) return false;

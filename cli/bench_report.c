@@ -7,10 +7,9 @@
 #include "runner.h"
 
 static const char *const fields[] = {
-    "op",          "problem",   "isa",         "executor",      "threads",
-    "min_ms",      "median_ms", "gflops",      "peak_fraction", "bandwidth_fraction",
-    "extra_bytes", "error",     "peak_gflops", "read_gbps",     "copy_gbps",
-    "disturbed"};
+    "op",          "problem",   "isa",           "executor",           "threads",     "min_ms",
+    "median_ms",   "gflops",    "peak_fraction", "bandwidth_fraction", "extra_bytes", "error",
+    "peak_gflops", "read_gbps", "copy_gbps",     "disturbed"};
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -22,10 +21,11 @@ void report_begin(enum report_format format, const struct report_widths *widths)
     if (format == REPORT_CSV)
         for (int i = 0; i < N_FIELDS; i++) printf("%s%c", fields[i], i + 1 < N_FIELDS ? ',' : '\n');
     if (format != REPORT_MD) return;
-    printf("| %-*s | %-*s | isa    | executor | threads |   min ms | median ms | GFLOP/s |  peak | "
-           "bandwidth | extra bytes |   error | peak GFLOP/s | read GB/s | copy GB/s | disturbed |\n"
-           "|:-",
-           widths->op, "op", widths->problem, "problem");
+    printf(
+        "| %-*s | %-*s | isa    | executor | threads |   min ms | median ms | GFLOP/s |  peak | "
+        "bandwidth | extra bytes |   error | peak GFLOP/s | read GB/s | copy GB/s | disturbed |\n"
+        "|:-",
+        widths->op, "op", widths->problem, "problem");
     print_dashes(widths->op);
     printf("|:-");
     print_dashes(widths->problem);
@@ -78,8 +78,8 @@ static void print_csv(const struct bench_result *r) {
     printf(",%s,%s,%d,%.6g,%.6g,%s,%s,%.4g,%.0f,%.3g,%.6g,%.6g,%.6g,%s\n", ptl_isa_name(r->isa),
            executor_name(r->executor), r->threads, r->min_ms, r->median_ms,
            number(gflops, "%.6g", r->gflops, ""), number(peak, "%.4g", r->peak_fraction, ""),
-           r->bandwidth_fraction, r->extra_bytes, r->error, r->peak_gflops, r->read_gbps, r->copy_gbps,
-           r->disturbed ? "yes" : "no");
+           r->bandwidth_fraction, r->extra_bytes, r->error, r->peak_gflops, r->read_gbps,
+           r->copy_gbps, r->disturbed ? "yes" : "no");
 }
 
 static void print_jsonl(const struct bench_result *r) {
@@ -91,8 +91,8 @@ static void print_jsonl(const struct bench_result *r) {
            "\"bandwidth_fraction\": %.4g, \"extra_bytes\": %.0f, \"error\": %s, "
            "\"peak_gflops\": %.6g, \"read_gbps\": %.6g, \"copy_gbps\": %.6g, \"disturbed\": %s}\n",
            ptl_isa_name(r->isa), executor_name(r->executor), r->threads, r->min_ms, r->median_ms,
-           number(gflops, "%.6g", r->gflops, "null"), number(peak, "%.4g", r->peak_fraction, "null"),
-           r->bandwidth_fraction, r->extra_bytes,
+           number(gflops, "%.6g", r->gflops, "null"),
+           number(peak, "%.4g", r->peak_fraction, "null"), r->bandwidth_fraction, r->extra_bytes,
            /* JSON has no infinity */
            number(error, "%.3g", isfinite(r->error) ? r->error : NAN, "null"), r->peak_gflops,
            r->read_gbps, r->copy_gbps, r->disturbed ? "true" : "false");

@@ -14,8 +14,8 @@ struct ptl_tensor *call_tensor(const struct call *c, size_t offset) {
     return (struct ptl_tensor *)((uintptr_t)c + offset);
 }
 
-bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim, const int64_t *shape,
-               struct ptl_tensor *t, struct refusal *r) {
+bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
+               const int64_t *shape, struct ptl_tensor *t, struct refusal *r) {
     int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
     for (int i = 0; i < ndim; i++)
         if (__builtin_mul_overflow(bytes, shape[i], &bytes))
@@ -95,7 +95,8 @@ bool call_open(struct call *c, struct words *w, struct refusal *r) {
     memset(c, 0, sizeof *c);
     c->op = find_operator(w->op);
     if (!c->op)
-        return refuse(r, "'%.60s': unknown operator, see 'pantile help hstu' and 'help jagged'", w->op);
+        return refuse(r, "'%.60s': unknown operator, see 'pantile help hstu' and 'help jagged'",
+                      w->op);
     c->op->init(c);
     if (take_outputs(c, w, r) && (names_arrays(w) ? open_arrays : c->op->generate)(c, w, r) &&
         check_outputs(c, r))

@@ -28,7 +28,7 @@ struct output {
 };
 
 struct call {
-    const struct operator *op;
+    const struct operator* op;
     struct problem problem; /* memory and run options of any call; hstu and hstu_backward */
     int dtype;              /* of the word dtype=; 0: none */
     struct ptl_hstu_kv_append_params append;
@@ -49,14 +49,14 @@ bool call_write(const struct call *c, struct refusal *r);
 struct ptl_tensor *call_tensor(const struct call *c, size_t offset);
 
 /* A contiguous array in the call's memory, full of 0xff. */
-bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim, const int64_t *shape,
-               struct ptl_tensor *t, struct refusal *r);
+bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
+               const int64_t *shape, struct ptl_tensor *t, struct refusal *r);
 
 /* ---- Operators --------------------------------------------------------------------------------- */
 
 enum field_kind {
-    FIELD_ARRAY,   /* struct ptl_tensor: a file */
-    FIELD_INDEX,   /* struct ptl_tensor: a file, N or list:a,b,...; written ones take the files' type */
+    FIELD_ARRAY, /* struct ptl_tensor: a file */
+    FIELD_INDEX, /* struct ptl_tensor: a file, N or list:a,b,...; written ones take the files' type */
     FIELD_TIMES,   /* struct ptl_tensor: a file, or list:a,b,... of int64 */
     FIELD_SCALE,   /* struct ptl_tensor: a file, or a real number */
     FIELD_INTEGER, /* int64_t */
@@ -77,21 +77,22 @@ struct field {
     const char *const *names;
 };
 
-struct operator {
+struct operator{
     const char *name;
     const char *help; /* topic of pantile help */
     const struct field *fields, *more_fields;
-    void (*init)(struct call *c);                         /* defaults */
-    bool (*prepare)(struct call *c, struct refusal *r);   /* array lines: checks what it takes to lay
+    void (*init)(struct call * c); /* defaults */
+    bool (*prepare)(struct call * c,
+                    struct refusal * r); /* array lines: checks what it takes to lay
                                                              out the outputs, and does */
-    bool (*generate)(struct call *c, const struct words *w, struct refusal *r);
-    enum ptl_status (*run)(struct ptl_context *ctx, const struct call *c);
+    bool (*generate)(struct call * c, const struct words *w, struct refusal *r);
+    enum ptl_status (*run)(struct ptl_context * ctx, const struct call *c);
     const char *result; /* the output to name when a line names none */
 };
 
 /* NULL: there is none of that name. */
-const struct operator *find_operator(const char *name);
-const struct field *find_field(const struct operator *op, const char *key);
+const struct operator* find_operator(const char *name);
+const struct field *find_field(const struct operator* op, const char *key);
 
 /* Whether the line names the output. */
 bool wants(const struct call *c, const char *key);
@@ -104,8 +105,5 @@ bool generate_hstu(struct call *c, const struct words *w, struct refusal *r);
 bool generate_kv_append(struct call *c, const struct words *w, struct refusal *r);
 bool generate_jagged(struct call *c, const struct words *w, struct refusal *r);
 bool generate_position_time(struct call *c, const struct words *w, struct refusal *r);
-
-/* x as an element of the type, 8 bytes at most; whole numbers only for integer types. */
-bool element_of(const char *key, double x, enum ptl_dtype dtype, char element[8], struct refusal *r);
 
 #endif

@@ -31,12 +31,17 @@ static const char help[] =
     "  --time SECONDS   of timed calls, default 1\n"
     "  -o FORMAT        md (a table, default), csv or jsonl\n"
     "\n"
-    "min and median ms; GFLOP/s on unmasked work in the fastest call, 2 * (d + dv) for each pair that\n"
-    "the mask lets through, 2 * (3 * d + 2 * dv) for hstu_backward; peak, its share of the FMA peak of\n"
-    "the level and threads that ran, which is that of fp32 for f16 and bf16 too; bandwidth, the share\n"
+    "min and median ms; GFLOP/s on unmasked work in the fastest call, 2 * (d + dv) for each pair "
+    "that\n"
+    "the mask lets through, 2 * (3 * d + 2 * dv) for hstu_backward; peak, its share of the FMA "
+    "peak of\n"
+    "the level and threads that ran, which is that of fp32 for f16 and bf16 too; bandwidth, the "
+    "share\n"
     "of the read bandwidth if inputs and outputs (q, k, v, out) pass once in that time, and for\n"
-    "hstu_kv_append, the jagged copies and position_time, which copy, the share of the copy bandwidth,\n"
-    "bytes read and bytes written; extra bytes, the memory above the arguments; the error on sampled\n"
+    "hstu_kv_append, the jagged copies and position_time, which copy, the share of the copy "
+    "bandwidth,\n"
+    "bytes read and bytes written; extra bytes, the memory above the arguments; the error on "
+    "sampled\n"
     "rows against double. Peak and bandwidths are measured before and after each case; when they\n"
     "differ by over 10 %, or median and min by over 15 %, the row is marked disturbed.\n"
     "Exit status: 0, 1 when an error is above the bound, 2 when a line was refused.\n"
@@ -127,7 +132,8 @@ static bool time_calls(const struct settings *s, struct ptl_context *ctx, const 
     while (!c->problem.cold && now() - start < warm_up_share * s->seconds)
         if (!call_operator(ctx, c, r)) return false;
     for (double spent = 0.0; !enough(s, t, spent);) {
-        if (c->problem.cold && !probe_evict(s->probe, threads)) return refuse(r, "threads: none to be had");
+        if (c->problem.cold && !probe_evict(s->probe, threads))
+            return refuse(r, "threads: none to be had");
         const double begin = now();
         if (!call_operator(ctx, c, r)) return false;
         const double seconds = now() - begin;

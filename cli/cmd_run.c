@@ -9,17 +9,20 @@
 static const char help[] =
     "usage: pantile run LINE\n"
     "\n"
-    "Computes the operator that LINE describes. key=@file.npy is an array, read or, where it names an\n"
+    "Computes the operator that LINE describes. key=@file.npy is an array, read or, where it names "
+    "an\n"
     "output, written; an output that is named is wanted. For example\n"
     "\n"
     "  pantile run hstu q=@q.npy k=@k.npy v=@v.npy seq_offsets_q=@o.npy num_targets=@t.npy \\\n"
     "      alpha=0.125 scaling_seqlen=4096 out=@out.npy\n"
-    "  pantile run hstu_backward q=@q.npy k=@k.npy v=@v.npy seq_offsets_q=@o.npy scaling_seqlen=4096 \\\n"
+    "  pantile run hstu_backward q=@q.npy k=@k.npy v=@v.npy seq_offsets_q=@o.npy "
+    "scaling_seqlen=4096 \\\n"
     "      dout=@dout.npy dq=@dq.npy dk=@dk.npy dv=@dv.npy\n"
     "  pantile run jagged_to_padded x=@x.npy x.offsets=@o.npy out=@padded.npy\n"
     "\n"
     "A line without arrays to read is a generated problem, as for check and bench. The words are\n"
-    "listed by 'pantile help hstu' (hstu, hstu_backward, hstu_kv_append) and 'pantile help jagged'\n"
+    "listed by 'pantile help hstu' (hstu, hstu_backward, hstu_kv_append) and 'pantile help "
+    "jagged'\n"
     "(jagged_to_padded, padded_to_jagged, concat_jagged, split_jagged, position_time,\n"
     "position_time_backward). PTL_VERBOSE=1 prints an hstu call, as a line, and its time.\n";
 

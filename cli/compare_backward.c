@@ -33,15 +33,16 @@ static void compare_all(struct comparison *result, const char *name, const struc
     for (int64_t a = 0; a < shape[0]; a++)
         for (int64_t b = 0; b < shape[1]; b++)
             for (int64_t c = 0; c < shape[2]; c++, expected += shape[3])
-                tally_row(&tally, t, a * stride[0] + b * stride[1] + c * stride[2], expected, shape[3]);
+                tally_row(&tally, t, a * stride[0] + b * stride[1] + c * stride[2], expected,
+                          shape[3]);
     add_part(result, name, &tally);
 }
 
 static bool compare_gradients(const struct problem *p, struct comparison *result) {
     const struct ptl_hstu_grads *g = &p->grads;
     const struct ref_hstu_grads expected = {
-        expected_of(&g->dq),         expected_of(&g->dk),          expected_of(&g->dv),
-        expected_of(&g->dbias),      expected_of(&g->dpos_table),  expected_of(&g->dtime_table),
+        expected_of(&g->dq),    expected_of(&g->dk),         expected_of(&g->dv),
+        expected_of(&g->dbias), expected_of(&g->dpos_table), expected_of(&g->dtime_table),
         expected_of(&g->ds)};
     const struct {
         const char *name;
@@ -60,7 +61,8 @@ static bool compare_gradients(const struct problem *p, struct comparison *result
         if (parts[i].t->data && !parts[i].expected) ok = false;
     if (ok) ref_hstu_backward(&p->hstu, &g->dout, &expected);
     for (int i = 0; i < N; i++) {
-        if (ok && parts[i].t->data) compare_all(result, parts[i].name, parts[i].t, parts[i].expected);
+        if (ok && parts[i].t->data)
+            compare_all(result, parts[i].name, parts[i].t, parts[i].expected);
         free(parts[i].expected);
     }
     return ok;

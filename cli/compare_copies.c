@@ -33,8 +33,9 @@ static const char *at(const struct ptl_tensor *t, int64_t i, int64_t j, int64_t 
 }
 
 /* Every new token in its slot; that other slots keep their bits is left to the tests. */
-static bool tokens_are_there(const struct ptl_hstu_kv_append_params *a, const struct ptl_tensor *rows,
-                             const struct ptl_tensor *pages, int64_t *n_tokens) {
+static bool tokens_are_there(const struct ptl_hstu_kv_append_params *a,
+                             const struct ptl_tensor *rows, const struct ptl_tensor *pages,
+                             int64_t *n_tokens) {
     const int64_t page_size = pages->shape[1], heads = rows->shape[1];
     const size_t bytes = (size_t)rows->shape[2] * ptl_dtype_bytes(rows->dtype);
     *n_tokens = 0;
@@ -46,7 +47,8 @@ static bool tokens_are_there(const struct ptl_hstu_kv_append_params *a, const st
             const int64_t entry = index_at(&a->page_offsets, b) + token / page_size;
             const int64_t page = index_at(&a->page_ids, entry);
             for (int64_t h = 0; h < heads; h++)
-                if (memcmp(at(pages, page, token % page_size, h), at(rows, 0, first + x, h), bytes) != 0)
+                if (memcmp(at(pages, page, token % page_size, h), at(rows, 0, first + x, h),
+                           bytes) != 0)
                     return false;
         }
         *n_tokens += n;
@@ -89,7 +91,8 @@ static void compare_twin(struct comparison *result, const char *name, const stru
         for (int64_t b = 0; b < shape[1]; b++)
             for (int64_t d = 0; d < shape[2]; d++, expected += bytes) {
                 const int64_t offset = a * stride[0] + b * stride[1] + d * stride[2];
-                if (memcmp((const char *)t->data + offset * element, expected, bytes) != 0) same = false;
+                if (memcmp((const char *)t->data + offset * element, expected, bytes) != 0)
+                    same = false;
             }
     add_copy(result, name, same);
     result->n_rows += shape[0] * shape[1] * shape[2];

@@ -26,10 +26,9 @@ static const char usage[] =
     "usage: pantile demo [FILE] [--md] [threads=N] [isa=LEVEL]\n"
     "\n"
     "Fused HSTU attention over the histories of ML-100K's 943 users, next to four other ways to\n"
-    "compute it and to itself in fp16 and bf16: time, memory, error. FILE is ml-100k.inter; without it the environment variable\n"
-    "PTL_DEMO_DATA names it, else build/data/ml-100k.inter is taken (tools/fetch_ml100k.py puts "
-    "it\n"
-    "there), else histories of sampled lengths.\n"
+    "compute it, and in fp16 and bf16: time, memory, error. FILE is ml-100k.inter; without it the\n"
+    "environment variable PTL_DEMO_DATA names it, else build/data/ml-100k.inter is taken\n"
+    "(tools/fetch_ml100k.py puts it there), else histories of sampled lengths.\n"
     "  --md        print markdown\n"
     "  threads=N   default: all that the process may use\n"
     "  isa=LEVEL   scalar, avx2, avx512 or neon; default: the best here\n";
@@ -342,11 +341,13 @@ static const char *format_factor(char *cell, double factor) {
     return cell;
 }
 
-static const char *const rung_names[LADDER_RUNGS] = {
-    "(a) naive, padded, scores in memory", "(b) fused, padded, mask an input",
-    "(c) fused, padded, mask a rule", "(d) the same on jagged rows",
-    "(e) (d), three stages interleaved",  "(f) (d) in fp16",
-    "(g) (d) in bf16"};
+static const char *const rung_names[LADDER_RUNGS] = {"(a) naive, padded, scores in memory",
+                                                     "(b) fused, padded, mask an input",
+                                                     "(c) fused, padded, mask a rule",
+                                                     "(d) the same on jagged rows",
+                                                     "(e) (d), three stages interleaved",
+                                                     "(f) (d) in fp16",
+                                                     "(g) (d) in bf16"};
 
 static void print_row(char cells[COLUMNS][CELL], bool markdown) {
     static const int widths[COLUMNS] = {-36, 9, 6, 9, 11, 11, 9, 11};
@@ -436,8 +437,10 @@ static void print_legend(int64_t rows) {
         "time: the fastest of the runs, on memory that was touched before. total: q, k, v and out, "
         "the mask of (a) and (b), which is one float for each score as in the article, and what is "
         "allocated above these (above i/o). error: the largest difference to double arithmetic on "
-        "%lld rows; vs (d): to (d) on all rows; both as a part of the largest |out|. (f) and (g) take "
-        "q, k and v rounded to fp16 and bf16, sum in fp32 and round out: their error is to double on "
+        "%lld rows; vs (d): to (d) on all rows; both as a part of the largest |out|. (f) and (g) "
+        "take "
+        "q, k and v rounded to fp16 and bf16, sum in fp32 and round out: their error is to double "
+        "on "
         "the rounded numbers, vs (d) is what all the rounding costs.",
         (long long)rows);
 }

@@ -2,7 +2,6 @@
  * contents from an HSTU problem of the same words, so that lengths, dtype, view and seed mean the same. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +19,8 @@ static void add_word(struct words *w, const char *key, const char *value) {
     w->word[w->n++].value = value;
 }
 
-static bool create_problem(struct call *c, const struct words *w, const char *op, struct refusal *r) {
+static bool create_problem(struct call *c, const struct words *w, const char *op,
+                           struct refusal *r) {
     struct words renamed = *w; /* shares the text, which it does not change */
     if (wants(c, "ds") && !words_find(w, "ds")) add_word(&renamed, "ds", "1");
     renamed.op = op;
@@ -36,8 +36,8 @@ bool generate_hstu(struct call *c, const struct words *w, struct refusal *r) {
     return create_problem(c, w, c->op->name, r);
 }
 
-static bool take_integer(struct words *w, const char *key, int64_t low, int64_t high, int64_t *value,
-                         struct refusal *r) {
+static bool take_integer(struct words *w, const char *key, int64_t low, int64_t high,
+                         int64_t *value, struct refusal *r) {
     const char *text = words_find(w, key);
     if (!text) return true;
     if (!read_integer(key, text, low, high, value, r)) return false;
@@ -67,39 +67,6 @@ static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
 static void put_index(const struct ptl_tensor *t, int64_t i, int64_t value) {
     if (t->dtype == PTL_I64) ((int64_t *)t->data)[i] = value;
     else ((int32_t *)t->data)[i] = (int32_t)value;
-}
-
-bool element_of(const char *key, double x, enum ptl_dtype dtype, char element[8], struct refusal *r) {
-    const bool whole = x == floor(x) && fabs(x) <= 0x1p53;
-    const int64_t n = whole ? (int64_t)x : 0;
-    const float f = (float)x;
-    uint32_t bits;
-    memset(element, 0, 8);
-    memcpy(&bits, &f, sizeof bits);
-    switch (dtype) {
-    case PTL_F32: memcpy(element, &f, sizeof f); return true;
-    case PTL_BF16: /* exactly, or not at all */
-        if (bits & 0xffff) return refuse(r, "%s: %g is no bf16 number", key, x);
-        bits >>= 16;
-        memcpy(element, &bits, 2);
-        return true;
-    case PTL_F16:
-        if (x != 0.0) return refuse(r, "%s: %g, expected 0 for float16", key, x);
-        return true;
-    case PTL_I64:
-        if (!whole) break;
-        memcpy(element, &n, sizeof n);
-        return true;
-    case PTL_I32:
-        if (!whole || n != (int32_t)n) break;
-        memcpy(element, &n, 4); /* little-endian, as npy.c asserts */
-        return true;
-    case PTL_U8:
-        if (!whole || n != (uint8_t)n) break;
-        memcpy(element, &n, 1);
-        return true;
-    }
-    return refuse(r, "%s: %g does not fit the type of x", key, x);
 }
 
 /* ---- Appending to pages ---------------------------------------------------------------------- */
@@ -150,7 +117,8 @@ bool generate_kv_append(struct call *c, const struct words *w, struct refusal *r
     struct words rest = *w;
     struct ptl_hstu_kv_append_params *a = &c->append;
     int64_t page_size = 32, cached = 0;
-    const char *text = words_find(w, "n_cached"), *most = text ? after_prefix(text, "random:") : NULL;
+    const char *text = words_find(w, "n_cached"),
+               *most = text ? after_prefix(text, "random:") : NULL;
     if (!take_integer(&rest, "page_size", 1, LINE_MAX_ROWS, &page_size, r)) return false;
     if (text && !read_integer("n_cached", most ? most : text, 0, LINE_MAX_ROWS, &cached, r))
         return false;
@@ -209,8 +177,8 @@ static bool make_sides(struct call *c, struct ptl_tensor *whole, struct refusal 
     struct jagged_arguments *a = &c->jagged;
     const struct ptl_hstu_params *hstu = &c->problem.hstu;
     a->right = (struct ptl_jagged){as_rows(&hstu->q), hstu->seq_offsets_q};
-    a->left = (struct ptl_jagged){as_rows(&hstu->k),
-                                  hstu->seq_offsets_k.data ? hstu->seq_offsets_k : hstu->seq_offsets_q};
+    a->left = (struct ptl_jagged){
+        as_rows(&hstu->k), hstu->seq_offsets_k.data ? hstu->seq_offsets_k : hstu->seq_offsets_q};
     const int64_t rows = a->left.values.shape[0] + a->right.values.shape[0];
     return take_output(c, "out", &a->right.values, -1, rows, whole, r);
 }
@@ -244,7 +212,8 @@ bool generate_jagged(struct call *c, const struct words *w, struct refusal *r) {
     if (!create_problem(c, &rest, "hstu", r)) return false;
     if (!check_one_head(c, r)) return false;
     if (to_padded || to_jagged) return make_resize(c, to_padded, r);
-    return make_sides(c, strcmp(c->op->name, "concat_jagged") == 0 ? &a->out.values : &a->x.values, r);
+    return make_sides(c, strcmp(c->op->name, "concat_jagged") == 0 ? &a->out.values : &a->x.values,
+                      r);
 }
 
 /* ---- Position and time embedding ------------------------------------------------------------- */
@@ -281,7 +250,8 @@ bool generate_position_time(struct call *c, const struct words *w, struct refusa
     if (!take_integer(&rest, "positions", 1, LINE_MAX_ROWS, &n_positions, r) ||
         !take_integer(&rest, "buckets", 0, LINE_MAX_ROWS, &n_buckets, r) ||
         !take_choice(&rest, "position_order", orders, &order, r) ||
-        !take_choice(&rest, "time_bucket", buckets, &bucket, r) || !create_problem(c, &rest, "hstu", r))
+        !take_choice(&rest, "time_bucket", buckets, &bucket, r) ||
+        !create_problem(c, &rest, "hstu", r))
         return false;
     const struct ptl_hstu_params *hstu = &c->problem.hstu;
     if (!check_one_head(c, r)) return false;

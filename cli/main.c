@@ -57,7 +57,7 @@ static int unknown_command(const char *name) {
 
 /* The words of the lines of an operator or a family of them, or NULL. */
 static const char *find_topic(const char *name) {
-    const struct operator *op = find_operator(name);
+    const struct operator* op = find_operator(name);
     if (op) name = op->help;
     if (strcmp(name, "hstu") == 0) return hstu_help;
     return strcmp(name, "jagged") == 0 ? jagged_help : NULL;

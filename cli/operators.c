@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../ref/elements.h"
 #include "call.h"
 #include "npy.h"
 
@@ -183,13 +184,31 @@ static bool require(const char *key, const struct ptl_tensor *t, int least, int 
     return refuse(r, "%s: shape %s, expected %s", key, shape_text(t, text), expected);
 }
 
+/* The padding value as an element of x's type; whole numbers only for integers. */
+static bool read_padding(struct call *c, struct refusal *r) {
+    struct jagged_arguments *a = &c->jagged;
+    const double x = a->padding_value;
+    const enum ptl_dtype dtype = a->x.values.dtype;
+    const bool whole = x == floor(x) && fabs(x) <= 0x1p53;
+    const int64_t n = whole ? (int64_t)x : 0;
+    if (dtype == PTL_F32 || dtype == PTL_F16 || dtype == PTL_BF16) {
+        ref_write(dtype, a->pad, 0, x);
+        return true;
+    }
+    if (!whole || (dtype == PTL_I32 && n != (int32_t)n) || (dtype == PTL_U8 && n != (uint8_t)n))
+        return refuse(r, "padding_value: %g does not fit the type of x", x);
+    memcpy(a->pad, &n, ptl_dtype_bytes(dtype)); /* little-endian, as npy.c asserts */
+    return true;
+}
+
 /* uint16 may be anything; that it is bf16 must be said. */
 static bool check_dtype(const struct call *c, const char *key, const struct ptl_tensor *t,
                         struct refusal *r) {
     static const char *const names[] = {"", "f32", "f16", "bf16", "i32", "i64", "u8"};
     if (c->dtype == (int)t->dtype) return true;
     if (c->dtype)
-        return refuse(r, "%s: %s, but the line says dtype=%s", key, names[t->dtype], names[c->dtype]);
+        return refuse(r, "%s: %s, but the line says dtype=%s", key, names[t->dtype],
+                      names[c->dtype]);
     if (t->dtype != PTL_BF16) return true;
     return refuse(r, "%s: uint16, expected float32 or float16, or dtype=bf16 on the line", key);
 }
@@ -199,6 +218,11 @@ static bool check_qkv(struct call *c, struct refusal *r) {
     const struct ptl_hstu_params *a = &c->problem.hstu;
     return require("q", &a->q, 3, 4, axes, r) && require("k", &a->k, 3, 4, axes, r) &&
            require("v", &a->v, 3, 4, axes, r) && check_dtype(c, "q", &a->q, r);
+}
+
+/* An output that can be left out is computed when the line names it, or names none. */
+static bool is_due(const struct call *c, const char *key) {
+    return c->n_outputs == 0 || wants(c, key);
 }
 
 static bool take_like(struct call *c, const char *key, const struct ptl_tensor *like,
@@ -228,16 +252,15 @@ static bool prepare_backward(struct call *c, struct refusal *r) {
         {"dq", true, &a->q, &g->dq},
         {"dk", true, &a->k, &g->dk},
         {"dv", true, &a->v, &g->dv},
-        {"dbias", wants(c, "dbias"), &a->attn_bias, &g->dbias},
-        {"dpos_table", wants(c, "dpos_table"), &a->pos_table, &g->dpos_table},
-        {"dtime_table", wants(c, "dtime_table"), &a->time_table, &g->dtime_table},
+        {"dbias", is_due(c, "dbias"), &a->attn_bias, &g->dbias},
+        {"dpos_table", is_due(c, "dpos_table"), &a->pos_table, &g->dpos_table},
+        {"dtime_table", is_due(c, "dtime_table"), &a->time_table, &g->dtime_table},
     };
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++)
         if (outputs[i].wanted && outputs[i].like->data &&
             !take_like(c, outputs[i].key, outputs[i].like, outputs[i].t, r))
             return false;
-    return !wants(c, "ds") ||
-           call_take(c, "ds", PTL_F32, a->q.ndim - 2, a->q.shape, &g->ds, r);
+    return !wants(c, "ds") || call_take(c, "ds", PTL_F32, a->q.ndim - 2, a->q.shape, &g->ds, r);
 }
 
 static bool prepare_append(struct call *c, struct refusal *r) {
@@ -291,7 +314,7 @@ static bool prepare_to_padded(struct call *c, struct refusal *r) {
         return false;
     const int64_t n_seqs = offsets->shape[0] > 0 ? offsets->shape[0] - 1 : 0;
     const int64_t extents[2] = {n_seqs, a->n >= 0 ? a->n : longest(offsets)};
-    return element_of("padding_value", a->padding_value, a->x.values.dtype, a->pad, r) &&
+    return read_padding(c, r) &&
            take_rows(c, "out", &a->x.values, 1, extents, 2, &a->out.values, r);
 }
 
@@ -301,27 +324,41 @@ static bool prepare_to_jagged(struct call *c, struct refusal *r) {
         !require("out.offsets", &a->out.offsets, 1, 1, "1 axis", r))
         return false;
     const int64_t rows = a->rows >= 0 ? a->rows : last_offset(&a->out.offsets);
-    return element_of("padding_value", a->padding_value, a->x.values.dtype, a->pad, r) &&
-           take_rows(c, "out", &a->x.values, 2, &rows, 1, &a->out.values, r);
+    return read_padding(c, r) && take_rows(c, "out", &a->x.values, 2, &rows, 1, &a->out.values, r);
 }
 
-static int64_t rows_of(const struct ptl_jagged *j) {
-    return j->offsets.data ? last_offset(&j->offsets) : j->values.shape[0] * j->values.shape[1];
+/* Rows of both sides. False: more than 2^63. */
+static bool count_rows(const struct jagged_arguments *a, int64_t *rows) {
+    const struct ptl_jagged *const sides[2] = {&a->left, &a->right};
+    *rows = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct ptl_jagged *side = sides[i];
+        int64_t n = last_offset(&side->offsets);
+        if (!side->offsets.data &&
+            __builtin_mul_overflow(side->values.shape[0], side->values.shape[1], &n))
+            return false;
+        if (__builtin_add_overflow(*rows, n, rows)) return false;
+    }
+    return true;
+}
+
+static bool check_side(const char *key, const struct ptl_jagged *side, struct refusal *r) {
+    if (side->offsets.data) return require(key, &side->values, 1, 4, "1 axis or more", r);
+    return require(key, &side->values, 2, 4, "2 axes or more, as it has no offsets", r);
 }
 
 static bool prepare_concat(struct call *c, struct refusal *r) {
     struct jagged_arguments *a = &c->jagged;
-    const int lead = a->left.offsets.data ? 1 : 2;
-    if (!require("left", &a->left.values, lead, 4, lead == 1 ? "1 axis or more" : "2 axes or more", r) ||
-        !require("right", &a->right.values, a->right.offsets.data ? 1 : 2, 4,
-                 a->right.offsets.data ? "1 axis or more" : "2 axes or more", r))
-        return false;
-    const int64_t rows = a->rows >= 0 ? a->rows : rows_of(&a->left) + rows_of(&a->right);
-    return take_rows(c, "out", &a->left.values, lead, &rows, 1, &a->out.values, r);
+    int64_t rows;
+    if (!check_side("left", &a->left, r) || !check_side("right", &a->right, r)) return false;
+    if (!count_rows(a, &rows)) return refuse(r, "left, right: together more than 2^63 rows");
+    if (a->rows >= 0) rows = a->rows;
+    return take_rows(c, "out", &a->left.values, a->left.offsets.data ? 1 : 2, &rows, 1,
+                     &a->out.values, r);
 }
 
-/* A side of the split: jagged by its offsets, or n rows for each sequence. One that is not wanted
- * keeps its shape, without data. */
+/* A side of the split: jagged by its offsets, or n rows for each sequence. One that is not due keeps
+ * its shape, without data. */
 static bool prepare_side(struct call *c, const char *key, struct ptl_jagged *side, int64_t n,
                          int64_t n_seqs, struct refusal *r) {
     const struct ptl_tensor *x = &c->jagged.x.values;
@@ -330,8 +367,9 @@ static bool prepare_side(struct call *c, const char *key, struct ptl_jagged *sid
         return refuse(r, "%s.offsets: missing, expected %s.offsets or %s.n", key, key, key);
     if (side->offsets.data && n >= 0)
         return refuse(r, "%s.n: given together with %s.offsets, expected one of them", key, key);
-    if (!take_rows(c, key, x, 1, extents, side->offsets.data ? 1 : 2, &side->values, r)) return false;
-    if (!wants(c, key)) side->values.data = NULL;
+    if (!take_rows(c, key, x, 1, extents, side->offsets.data ? 1 : 2, &side->values, r))
+        return false;
+    if (!is_due(c, key)) side->values.data = NULL;
     return true;
 }
 
@@ -354,12 +392,10 @@ static bool prepare_embed(struct call *c, struct refusal *r) {
 static bool prepare_embed_backward(struct call *c, struct refusal *r) {
     struct ptl_jagged_position_time_params *a = &c->position_time;
     if (!require("dout", &a->dout, 2, 2, "2 axes", r)) return false;
-    if (wants(c, "demb") && !take_like(c, "demb", &a->dout, &a->demb, r)) return false;
-    if (wants(c, "dpos_w") && (!require("pos_w", &a->pos_w, 2, 2, "2 axes", r) ||
-                                !take_like(c, "dpos_w", &a->pos_w, &a->dpos_w, r)))
-        return false;
-    return !wants(c, "dts_w") || (require("ts_w", &a->ts_w, 2, 2, "2 axes", r) &&
-                                   take_like(c, "dts_w", &a->ts_w, &a->dts_w, r));
+    if (is_due(c, "demb") && !take_like(c, "demb", &a->dout, &a->demb, r)) return false;
+    const bool pos = a->pos_w.data && is_due(c, "dpos_w"), ts = a->ts_w.data && is_due(c, "dts_w");
+    return (!pos || take_like(c, "dpos_w", &a->pos_w, &a->dpos_w, r)) &&
+           (!ts || take_like(c, "dts_w", &a->ts_w, &a->dts_w, r));
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -434,16 +470,17 @@ static const struct operator operators[] = {
     {"position_time", "jagged", position_time_fields, embed_fields, init_position_time,
      prepare_embed, generate_position_time, run_embed, "out"},
     {"position_time_backward", "jagged", position_time_fields, embed_backward_fields,
-     init_position_time, prepare_embed_backward, generate_position_time, run_embed_backward, "demb"},
+     init_position_time, prepare_embed_backward, generate_position_time, run_embed_backward,
+     "demb"},
 };
 
-const struct operator *find_operator(const char *name) {
+const struct operator* find_operator(const char *name) {
     for (size_t i = 0; i < sizeof operators / sizeof operators[0]; i++)
         if (strcmp(operators[i].name, name) == 0) return &operators[i];
     return NULL;
 }
 
-const struct field *find_field(const struct operator *op, const char *key) {
+const struct field *find_field(const struct operator* op, const char *key) {
     const struct field *const tables[2] = {op->fields, op->more_fields};
     for (int i = 0; i < 2; i++)
         for (const struct field *field = tables[i]; field && field->key; field++)

@@ -26,8 +26,9 @@ def run(pantile, tmp_path):
             got = np.load(tmp_path / f"{name}_result.npy")
             assert got.dtype == expected.dtype and got.shape == expected.shape, (got.shape, expected.shape)
             assert got.tobytes() == expected.tobytes(), name
-        done = pantile("check", op, *words, *named)
-        assert done.status == 0 and done.out.startswith("PASS: "), done.out + done.err
+        for checked in ([*words, *named], words):  # all outputs when none is named
+            done = pantile("check", op, *checked)
+            assert done.status == 0 and re.match(r"PASS: (error|left|right) 0.00e\+00, ", done.out), done.out + done.err
 
     return call
 
@@ -41,8 +42,8 @@ def test_padded(run, save, kind, align):
     rng = np.random.default_rng(1)
     x = some(rng, 13, 2, 3, kind=kind)
     words = [save("x", x), f"align={align}"]
-    fill = 0 if kind in (np.float16, np.uint16) else 7
-    words += [] if fill == 0 else ["padding_value=7"]
+    fill = 0x40E0 if kind is np.uint16 else 7  # 7 in bf16
+    words.append("padding_value=7")
     for n in (7, 4, 0):
         padded = np.full((3, n, 2, 3), fill, kind)
         back = np.full((13, 2, 3), fill, kind)
@@ -128,6 +129,8 @@ def test_position_time(pantile, save, tmp_path):
     demb[12:] = 0
     for name, expected in (("demb", demb), ("dpos", dpos), ("dts", dts)):
         assert np.abs(np.load(tmp_path / f"{name}.npy") - expected).max() <= 1e-6
+    done = pantile("check", "position_time_backward", save("dout", dout), *words)
+    assert re.match(r"PASS: demb \S+, dpos_w \S+, dts_w \S+, bound 1e-06, all 52 rows; ", done.out), done.out
     done = pantile("check", "position_time", save("emb", emb), *words)
     assert re.match(r"PASS: error \S+, bound 1e-06, all 13 rows; ", done.out), done.out
 
@@ -164,8 +167,10 @@ def test_refusals(refused, save):
     refused("padding_value: 1.5 does not fit the type of x", "run", "jagged_to_padded", save("x", x.astype("i4")),
             save("x.offsets", OFFSETS), "padding_value=1.5")
     refused("emb: missing, expected emb=@file.npy", "run", "position_time", save("pos_w", x))
-    refused("pos_w: missing, expected pos_w=@file.npy", "run", "position_time_backward", save("dout", x),
+    refused("dpos_w: asked for, but this line has no such output", "run", "position_time_backward", save("dout", x),
             save("seq_offsets", OFFSETS), "dpos_w=@d.npy")
+    refused("right: shape (12,), expected 2 axes or more, as it has no offsets", "run", "concat_jagged", save("left", x),
+            save("left.offsets", OFFSETS), save("right", x[:, 0].copy()))
     refused("position_order: 'back', expected from_end or from_start", "run", "position_time", save("emb", x),
             "position_order=back")
     refused("h: 2, expected 1; rows have d numbers", "check", "jagged_to_padded", "s=4", "d=4",

@@ -108,6 +108,8 @@ def test_dense_bias(pantile, save, tmp_path, heads, batch):
     for b, (n, score) in enumerate(zip(lengths, scores)):
         dbias[b % batch, :, :n, :n] += 1.5 * (score if heads == 4 else score.sum(0, keepdims=True))
     agree(tmp_path, "dbias", dbias)
+    done = pantile("check", "hstu_backward", *words, *WORDS)
+    assert re.match(r"PASS: dq \S+, dk \S+, dv \S+, dbias \S+, bound 1e-05, all 426 rows; ", done.out), done.out
 
 
 @pytest.mark.parametrize("heads", [None, 4])
