@@ -6,18 +6,18 @@
 #include "ops/op_suites.h"
 
 static const struct test_suite *const suites[] = {
-    &api_base_suite,         &api_context_suite,       &api_hstu_tensors_suite,
-    &api_hstu_options_suite, &api_hstu_accepts_suite,  &api_hstu_nomem_suite,
-    &api_hstu_bias_suite,    &api_hstu_backward_suite, &kernel_product_suite,
-    &kernel_silu_suite,      &kernel_panel_suite,      &kernel_convert_suite,
-    &kernel_score_suite,     &kernel_grad_suite,       &kernel_rows_suite,
-    &hstu_intervals_suite,   &hstu_edges_suite,        &hstu_nonfinite_suite,
-    &hstu_huge_suite,        &threads_suite,           &hstu_lines_suite,
-    &hstu_identities_suite,  &hstu_options_suite,      &hstu_reference_suite,
-    &hstu_bias_suite,        &hstu_paged_suite,        &hstu_backward_suite,
-    &hstu_faults_suite,      &jagged_copies_suite,     &jagged_sums_suite,
-    &jagged_gradients_suite, &position_time_suite,     &jagged_refusals_suite,
-    &jagged_huge_suite,      &jagged_bench_suite,
+    &api_base_suite,         &api_context_suite,        &api_hstu_tensors_suite,
+    &api_hstu_options_suite, &api_hstu_accepts_suite,   &api_hstu_nomem_suite,
+    &api_hstu_bias_suite,    &api_hstu_backward_suite,  &kernel_product_suite,
+    &kernel_silu_suite,      &kernel_panel_suite,       &kernel_convert_suite,
+    &kernel_score_suite,     &kernel_grad_suite,        &kernel_rows_suite,
+    &hstu_intervals_suite,   &hstu_edges_suite,         &hstu_nonfinite_suite,
+    &hstu_huge_suite,        &hstu_gradient_huge_suite, &threads_suite,
+    &hstu_lines_suite,       &hstu_identities_suite,    &hstu_options_suite,
+    &hstu_reference_suite,   &hstu_bias_suite,          &hstu_paged_suite,
+    &hstu_backward_suite,    &hstu_faults_suite,        &jagged_copies_suite,
+    &jagged_sums_suite,      &jagged_gradients_suite,   &position_time_suite,
+    &jagged_refusals_suite,  &jagged_huge_suite,        &jagged_bench_suite,
 };
 
 int main(int argc, char **argv) {

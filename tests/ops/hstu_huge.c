@@ -1,39 +1,12 @@
 /* Offsets above 2^31 elements, on every axis: small problems laid out in sparse mappings, of which only
  * the pages that hold a row exist. The numbers must be those of the compact problem, bit for bit. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "hstu_check.h"
 #include "op_suites.h"
-
-enum { MAX_MAPPINGS = 8 };
-
-struct sparse {
-    void *memory[MAX_MAPPINGS];
-    size_t bytes[MAX_MAPPINGS];
-    int n;
-    bool failed;
-};
-
-/* Zeros that take no memory until they are touched; NULL (and failed) when the system has no room. */
-static void *take_sparse(struct sparse *s, int64_t bytes) {
-    void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-        s->failed = true;
-        return NULL;
-    }
-    s->memory[s->n] = memory;
-    s->bytes[s->n++] = (size_t)bytes;
-    return memory;
-}
-
-static void free_sparse(struct sparse *s) {
-    for (int i = 0; i < s->n; i++) munmap(s->memory[i], s->bytes[i]);
-}
+#include "sparse.h"
 
 /* Element (i0, i1, i2, 0) of a tensor; three axes are taken as four with the first of extent 1. */
 static char *element(const struct ptl_tensor *t, int64_t i0, int64_t i1, int64_t i2) {
@@ -50,20 +23,6 @@ static void copy_elements(const struct ptl_tensor *from, const struct ptl_tensor
         for (int64_t i1 = 0; i1 < to->shape[axis]; i1++)
             for (int64_t i2 = 0; i2 < to->shape[axis + 1]; i2++)
                 memcpy(element(to, i0, i1, i2), element(from, i0, i1, i2), bytes);
-}
-
-/* The same tensor with other strides, in a sparse mapping. */
-static struct ptl_tensor spread(struct sparse *s, const struct ptl_tensor *t,
-                                const int64_t *stride) {
-    struct ptl_tensor far = *t;
-    int64_t span = 1;
-    for (int axis = 0; axis < t->ndim; axis++) {
-        far.stride[axis] = axis < t->ndim - 1 ? stride[axis] : 1;
-        span += (t->shape[axis] - 1) * far.stride[axis];
-    }
-    far.data = take_sparse(s, span * (int64_t)ptl_dtype_bytes(t->dtype));
-    if (far.data) copy_elements(t, &far);
-    return far;
 }
 
 /* The far problem gives the compact one's results on every level and with several threads. */
@@ -95,14 +54,14 @@ static void check_strides(const char *line, const int64_t *stride, const int64_t
               (long long)stride[2]);
     if (!hstu_problem(&problem, line)) return;
     struct ptl_hstu_params far = problem.hstu;
-    far.q = spread(&s, &problem.hstu.q, stride);
-    far.k = spread(&s, &problem.hstu.k, stride);
-    far.v = spread(&s, &problem.hstu.v, stride);
-    far.out = spread(&s, &problem.hstu.out, stride);
-    if (mask_stride) far.mask = spread(&s, &problem.hstu.mask, mask_stride);
+    far.q = sparse_spread(&s, &problem.hstu.q, stride);
+    far.k = sparse_spread(&s, &problem.hstu.k, stride);
+    far.v = sparse_spread(&s, &problem.hstu.v, stride);
+    far.out = sparse_spread(&s, &problem.hstu.out, stride);
+    if (mask_stride) far.mask = sparse_spread(&s, &problem.hstu.mask, mask_stride);
     if (s.failed) test_skip("no room for sparse mappings");
     else check_far(&problem.hstu, &far);
-    free_sparse(&s);
+    sparse_free(&s);
     problem_destroy(&problem);
 }
 
@@ -151,8 +110,8 @@ static void check_far_keys(int64_t n_rows, int64_t dim, const char *index) {
     if (!hstu_problem(&problem, line)) return;
     struct ptl_hstu_params far = problem.hstu;
     const int64_t shape[3] = {n_rows + 40, 1, dim}, bytes = (n_rows + 40) * dim * 4;
-    far.k = ptl_tensor_contiguous(take_sparse(&s, bytes), PTL_F32, 3, shape);
-    far.v = ptl_tensor_contiguous(take_sparse(&s, bytes), PTL_F32, 3, shape);
+    far.k = ptl_tensor_contiguous(sparse_take(&s, bytes), PTL_F32, 3, shape);
+    far.v = ptl_tensor_contiguous(sparse_take(&s, bytes), PTL_F32, 3, shape);
     int64_t wide[3] = {0, n_rows, n_rows + 40};
     int32_t narrow[3] = {0, (int32_t)n_rows, (int32_t)n_rows + 40};
     far.seq_offsets_k.data = far.seq_offsets_k.dtype == PTL_I64 ? (void *)wide : (void *)narrow;
@@ -163,7 +122,7 @@ static void check_far_keys(int64_t n_rows, int64_t dim, const char *index) {
         memcpy(element(&far.v, 0, n_rows, 0), problem.hstu.v.data, (size_t)(40 * dim * 4));
         check_far(&problem.hstu, &far);
     }
-    free_sparse(&s);
+    sparse_free(&s);
     problem_destroy(&problem);
 }
 

@@ -16,6 +16,7 @@ extern const struct test_suite hstu_bias_suite;
 extern const struct test_suite hstu_paged_suite;
 extern const struct test_suite hstu_backward_suite;
 extern const struct test_suite hstu_faults_suite;
+extern const struct test_suite hstu_gradient_huge_suite;
 extern const struct test_suite threads_suite;
 
 #endif
