@@ -18,9 +18,7 @@ const char *ptl_dtype_name(enum ptl_dtype dtype) {
 }
 
 enum ptl_status ptl_check_required(const char *name, const struct ptl_tensor *t) {
-    if (t->data) return PTL_OK;
-    for (int i = 0; i < t->ndim && i < 4; i++)
-        if (t->shape[i] == 0) return PTL_OK; /* no elements, no memory */
+    if (ptl_given(t)) return PTL_OK;
     return ptl_fail(PTL_ERR_NULL, "%s: missing (data is NULL), expected a tensor", name);
 }
 

@@ -6,7 +6,10 @@
 #include <pantile/base.h>
 #include <stdbool.h>
 
+/* An array without elements is given even where it has no memory. */
 static inline bool ptl_given(const struct ptl_tensor *t) {
+    for (int i = 0; i < t->ndim && i < 4; i++)
+        if (t->shape[i] == 0) return true;
     return t->data != NULL;
 }
 

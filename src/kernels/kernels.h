@@ -7,7 +7,8 @@
  *     s[j][lane]          scores, then their silu            one line per key of the tile
  *     o_panel[d][lane]    the rows of out, transposed        dv lines
  *
- * Every line is `panel` floats long whatever the number of rows; lines are 64-byte aligned. `nv`
+ * Every line is `panel` floats long whatever the number of rows; a panel or tile
+ * begins on 64 bytes. `nv`
  * (1 .. panel/lanes) says how many vectors of a line are in use: nv * lanes >= n_rows. Kernels write
  * and may read all used vectors, so lanes past n_rows hold finite junk. Keys and values are read in
  * place, one element at a time against nv vectors of lanes, hence any row stride costs the same.

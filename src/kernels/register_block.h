@@ -8,8 +8,6 @@
 #include "kernels.h"
 #include "simd/vec.h"
 
-#define UNROLL _Pragma("GCC unroll 16")
-
 /* How a block's sums meet what is in memory; PARTIAL: only the first `width` columns of c exist. */
 enum sink { OVERWRITE, ADD, ADD_TO_ZERO, PARTIAL_ADD, PARTIAL_ADD_TO_ZERO };
 
@@ -31,7 +29,7 @@ V_INLINE void register_block(const int nv, const int nr, const enum sink sink, s
     for (int left = o.nx; left > 0; left -= o.part, o.b += o.b_part) {
         const float *at = o.b;
         const int n = left < o.part ? left : o.part;
-        _Pragma("GCC unroll 4") for (int x = 0; x < n; x++) {
+        UNROLL_4 for (int x = 0; x < n; x++) {
             vf line[V_PANEL];
             UNROLL for (int v = 0; v < nv; v++) line[v] = v_load(o.a + v * V_LANES);
             UNROLL for (int m = 0; m < nr; m++) {

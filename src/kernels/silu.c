@@ -7,8 +7,6 @@
 
 enum { W = V_PANEL * V_LANES };
 
-#define UNROLL _Pragma("GCC unroll 16")
-
 /* 2^f on [-1/2, 1/2] with relative error 9.3e-8, made by tools/gen_poly.py. */
 #define EXP2_C1 0.693147004f
 #define EXP2_C2 0.240222469f
