@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../bench/ladder_hstu.h"
@@ -499,9 +500,15 @@ static int fail(const char *what, enum ptl_status status) {
     return refuse_demo("%s: %s: %s", what, ptl_status_name(status), ptl_message());
 }
 
+/* The whole demo should take less than two minutes, also on a slow or busy machine; memory that is
+ * touched for the first time can cost as much as all arithmetic, hence the modest batches. */
 static struct ladder_limits limits_now(void) {
-    const size_t most = (size_t)5 << 30, available = available_bytes();
-    struct ladder_limits limits = {.padded_bytes = most, .seconds = 40};
+    static time_t begin;
+    if (!begin) begin = time(NULL);
+    const double elapsed = difftime(time(NULL), begin);
+    const size_t most = (size_t)5 << 29, available = available_bytes();
+    struct ladder_limits limits = {.padded_bytes = most,
+                                   .seconds = fmin(40, fmax(10, 80 - elapsed))};
     if (available && available / 2 < most) limits.padded_bytes = available / 2;
     if (isatty(STDERR_FILENO)) limits.progress = show_progress;
     return limits;
