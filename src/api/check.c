@@ -18,7 +18,7 @@ const char *ptl_dtype_name(enum ptl_dtype dtype) {
 }
 
 enum ptl_status ptl_check_required(const char *name, const struct ptl_tensor *t) {
-    if (ptl_given(t)) return PTL_OK;
+    if (ptl_given(t) || ptl_is_empty(t)) return PTL_OK;
     return ptl_fail(PTL_ERR_NULL, "%s: missing (data is NULL), expected a tensor", name);
 }
 

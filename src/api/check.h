@@ -6,11 +6,15 @@
 #include <pantile/base.h>
 #include <stdbool.h>
 
-/* An array without elements is given even where it has no memory. */
 static inline bool ptl_given(const struct ptl_tensor *t) {
+    return t->data != NULL;
+}
+
+/* An array without elements needs no memory. */
+static inline bool ptl_is_empty(const struct ptl_tensor *t) {
     for (int i = 0; i < t->ndim && i < 4; i++)
         if (t->shape[i] == 0) return true;
-    return t->data != NULL;
+    return false;
 }
 
 /* NULL data: PTL_ERR_NULL, unless an extent is 0. */

@@ -439,11 +439,12 @@ static enum ptl_status check_lengths(const struct ptl_hstu_params *a, const stru
 
 static enum ptl_status check_scale(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
     const struct ptl_tensor *s = &a->attn_scale;
-    if (ptl_given(s) == (a->scaling_seqlen != 0))
+    const bool given = ptl_given(s) || ptl_is_empty(s);
+    if (given == (a->scaling_seqlen != 0))
         return ptl_fail(PTL_ERR_PARAM, "scaling_seqlen, attn_scale: %s given, expected exactly one",
-                        ptl_given(s) ? "both" : "neither");
+                        given ? "both" : "neither");
     p->scale_rows = (struct ptl_rows){0};
-    if (!ptl_given(s)) {
+    if (!given) {
         if (a->scaling_seqlen < 1)
             return ptl_fail(PTL_ERR_PARAM, "scaling_seqlen: %" PRId64 ", expected 1 or more",
                             a->scaling_seqlen);
