@@ -28,7 +28,8 @@ enum ptl_hstu_time_query { PTL_HSTU_TIME_NEXT = 0, PTL_HSTU_TIME_OWN = 1 };
  * Query head a uses key head a / (Hq / Hk). Strides other than the last are free, so slices of one
  * uvqk buffer and transposed [B, H, S, D] arrays are taken as they are.
  *
- * All index tensors of a call are int32 or all are int64; they are contiguous. */
+ * All index tensors of a call are int32 or all are int64, and they are contiguous; intervals may have
+ * the other type, time_thresholds and timestamps are always int64. */
 struct ptl_hstu_params {
     size_t struct_size; /* set by ptl_hstu_params_init */
 
@@ -44,8 +45,9 @@ struct ptl_hstu_params {
      * never read; rows of out there are written 0. Absent: all rows. */
     struct ptl_tensor seqused_q, seqused_k;
 
-    /* Checked against the longest sequence, and the extents of mask. Default -1: the longest
-     * sequence (jagged), Sq and Sk (dense). */
+    /* Checked against the longest sequence. They are also the extents of mask and attn_bias (and of
+     * timestamps by position), exactly: set them where those are allocated for more than this batch.
+     * Default -1: the longest sequence (jagged), Sq and Sk (dense). */
     int64_t max_seqlen_q, max_seqlen_k;
 
     float alpha; /* multiplies q.k; any finite number; default 1 */
@@ -109,6 +111,17 @@ struct ptl_hstu_params {
 
 PTL_API void ptl_hstu_params_init(struct ptl_hstu_params *params);
 
+/* The bucket functions of public models: bucket(x) = trunc(fn(x) / divisor) for x = |dt|, where LOG is
+ * log(max(x, 1)) and SQRT the square root. */
+enum ptl_hstu_time_fn { PTL_HSTU_TIME_LOG = 0, PTL_HSTU_TIME_SQRT = 1 };
+
+/* time_thresholds for n + 1 buckets: thresholds[k-1], k = 1..n, is the smallest x whose bucket is at least
+ * k. x is rounded to fp32 and the function and the quotient are computed in fp32, as the models' code does;
+ * buckets above n count as n. Thresholds beyond int64 become INT64_MAX.
+ * divisor is positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
+PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float divisor, int64_t n,
+                                                 int64_t *thresholds);
+
 /* Fused HSTU attention, forward:
  *
  *     out_i = s_i * sum over valid j of silu(S_ij) * v_j        silu(x) = x / (1 + e^-x)
@@ -156,7 +169,7 @@ PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
  *
  * Memory beyond the arguments: O(threads), O(Tq) bookkeeping; for f16 and bf16 also dq in fp32.
  * Result: deterministic, the same bits for any number of threads. Error against double: at most 1e-5 of
- * the largest entry of each gradient for f32. A zero dout gives exact zeros.
+ * the largest entry of each gradient for f32, 2e-3 for f16, 1.6e-2 for bf16. A zero dout gives exact zeros.
  *
  * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, ALIAS, OVERFLOW, NOMEM. */
 PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx, const struct ptl_hstu_params *params,

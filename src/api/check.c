@@ -150,6 +150,53 @@ static int64_t floor_mod(int64_t a, int64_t n) {
     return ((a % n) + n) % n;
 }
 
+/* Two arrays of one element size on one grid of strides: whether some element of one lies on an element
+ * of the other, when the second begins `delta` bytes behind the first. Axes come with the largest stride
+ * first, and every stride steps over all that the finer ones span, so that along each axis only two
+ * differences of indices can be right. */
+struct grid {
+    int n_axes;
+    int64_t stride[4], first[4], second[4]; /* strides in bytes; extents of the two arrays */
+    int64_t bytes;
+};
+
+static bool grids_meet(const struct grid *g, int axis, int64_t delta) {
+    if (axis == g->n_axes) return delta > -g->bytes && delta < g->bytes;
+    const int64_t down = (delta - floor_mod(delta, g->stride[axis])) / g->stride[axis];
+    for (int64_t steps = down; steps <= down + 1; steps++)
+        if (steps >= 1 - g->second[axis] && steps <= g->first[axis] - 1 &&
+            grids_meet(g, axis + 1, delta - steps * g->stride[axis]))
+            return true;
+    return false;
+}
+
+/* False when the two are not on one grid. */
+static bool one_grid(const struct ptl_tensor *a, const struct ptl_tensor *b, struct grid *g) {
+    g->bytes = (int64_t)ptl_dtype_bytes(a->dtype);
+    g->n_axes = 0;
+    if (a->ndim != b->ndim || g->bytes != (int64_t)ptl_dtype_bytes(b->dtype)) return false;
+    for (int i = 0; i < a->ndim; i++) {
+        if (a->shape[i] == 1 && b->shape[i] == 1) continue;
+        const int64_t stride = (a->shape[i] == 1 ? b : a)->stride[i];
+        if (stride <= 0 || (b->shape[i] > 1 && b->stride[i] != stride)) return false;
+        int at = g->n_axes++;
+        for (; at > 0 && g->stride[at - 1] < stride * g->bytes; at--) {
+            g->stride[at] = g->stride[at - 1];
+            g->first[at] = g->first[at - 1];
+            g->second[at] = g->second[at - 1];
+        }
+        g->stride[at] = stride * g->bytes;
+        g->first[at] = a->shape[i];
+        g->second[at] = b->shape[i];
+    }
+    int64_t span = g->bytes;
+    for (int i = g->n_axes - 1; i >= 0; i--) {
+        if (g->stride[i] < span) return false;
+        span += ((g->first[i] > g->second[i] ? g->first[i] : g->second[i]) - 1) * g->stride[i];
+    }
+    return true;
+}
+
 enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tensor *out,
                                      const char *in_name, const struct ptl_tensor *in) {
     int64_t out_low, out_high, in_low, in_high;
@@ -161,6 +208,9 @@ enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tens
     if (o + (uintptr_t)out_high <= i + (uintptr_t)in_low ||
         i + (uintptr_t)in_high <= o + (uintptr_t)out_low)
         return PTL_OK;
+
+    struct grid grid;
+    if (one_grid(out, in, &grid) && !grids_meet(&grid, 0, (int64_t)(i - o))) return PTL_OK;
 
     /* Ranges meet. If both have rows of one stride, and what is inside a row stays inside it, and
      * batches are whole rows apart, then only the places within a row matter. */

@@ -43,8 +43,9 @@ enum ptl_status ptl_check_counts(const char *name, const struct ptl_tensor *t, i
 /* No two elements of an output share memory. */
 enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t);
 
-/* An output and an input do not overlap. Rows (axis ndim-3) of equal stride are compared inside a row,
- * so slices of one wider buffer are told apart; otherwise the byte ranges decide. */
+/* An output and an input do not overlap. Arrays of equal strides are compared element by element (in
+ * closed form); rows (axis ndim-3) of equal stride are compared inside a row, so that slices of one wider
+ * buffer are told apart; otherwise the byte ranges decide. */
 enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tensor *out,
                                      const char *in_name, const struct ptl_tensor *in);
 

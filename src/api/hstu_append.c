@@ -81,7 +81,8 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, st
     job->n_seqs = a->seq_offsets.shape[0] - 1;
     TRY(ptl_check_extent("n_cached", &a->n_cached, 0, job->n_seqs, "number of sequences"));
     TRY(ptl_check_extent("page_offsets", &a->page_offsets, 0, job->n_seqs + 1, "entries of seq_offsets"));
-    TRY(ptl_check_offsets("page_offsets", &a->page_offsets, a->page_ids.shape[0]));
+    enum ptl_status status = ptl_check_offsets("page_offsets", &a->page_offsets, a->page_ids.shape[0]);
+    if (status != PTL_OK) return status == PTL_ERR_SEQLEN ? PTL_ERR_TABLE : status;
     TRY(ptl_check_counts("num_targets", &a->num_targets, job->n_seqs, &type));
     TRY(ptl_check_counts("n_cached", &a->n_cached, job->n_seqs, &type));
     job->offsets = index_of(&a->seq_offsets);

@@ -68,6 +68,11 @@ static struct ptl_rows rows_of(const struct ptl_tensor *t) {
                              t->stride[row], t->stride[row + 1]};
 }
 
+static bool is_paged(const struct ptl_hstu_params *a) {
+    return ptl_given(&a->k_pages) || ptl_given(&a->v_pages) || ptl_given(&a->page_offsets) ||
+           ptl_given(&a->page_ids) || ptl_given(&a->last_page_lens);
+}
+
 /* ---- Sequences ---------------------------------------------------------------------------------- */
 
 static struct ptl_index index_of(const struct ptl_tensor *t, int64_t constant) {
@@ -93,9 +98,7 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
         TRY(ptl_check_offsets("seq_offsets_q", &a->seq_offsets_q, p->q_rows));
         p->n_seqs = a->seq_offsets_q.shape[0] - 1;
         p->offsets_q = p->offsets_k = index_of(&a->seq_offsets_q, 0);
-        if (ptl_given(&a->k_pages)) {
-            /* check_pages */
-        } else if (ptl_given(&a->seq_offsets_k)) {
+        if (ptl_given(&a->seq_offsets_k) && !is_paged(a)) { /* of paged keys: in check_pages */
             TRY(ptl_check_index("seq_offsets_k", &a->seq_offsets_k, 1, 1, index_type));
             TRY(ptl_check_extent("seq_offsets_k", &a->seq_offsets_k, 0, p->n_seqs + 1,
                                  "entries of seq_offsets_q"));
@@ -150,9 +153,7 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
                                      &a->last_page_lens};
     static const char *const names[5] = {"k_pages", "v_pages", "page_offsets", "page_ids",
                                          "last_page_lens"};
-    int n_given = 0;
-    for (int i = 0; i < 5; i++) n_given += ptl_given(t[i]);
-    if (n_given == 0) return PTL_OK;
+    if (!is_paged(a)) return PTL_OK;
     for (int i = 0; i < 5; i++) TRY(ptl_check_required(names[i], t[i]));
     if (p->dense)
         return ptl_fail(PTL_ERR_PARAM, "k_pages: given with 4-axis q; the paged layout is jagged");
@@ -260,7 +261,7 @@ static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hs
 /* A mask that excludes the rule's options. Paged keys use num_targets for their layout. */
 static enum ptl_status check_no_rule(const char *name, const struct ptl_hstu_params *a) {
     const char *other = ptl_given(&a->num_contexts)                                 ? "num_contexts"
-                        : ptl_given(&a->num_targets) && !ptl_given(&a->k_pages)     ? "num_targets"
+                        : ptl_given(&a->num_targets) && !is_paged(a)                ? "num_targets"
                         : a->min_full_attn_seq_len                               ? "min_full_attn_seq_len"
                         : a->window_left != -1 || a->window_right != 0              ? "a window"
                                                                                     : NULL;
@@ -589,7 +590,7 @@ enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const s
     if (d->struct_size != sizeof *d)
         return ptl_fail(PTL_ERR_PARAM, "grads.struct_size: %zu, expected %zu; use ptl_hstu_grads_init",
                         d->struct_size, sizeof *d);
-    if (ptl_given(&a->k_pages))
+    if (is_paged(a))
         return ptl_fail(PTL_ERR_PARAM, "k_pages: given, but paged keys have no backward");
     memset(g, 0, sizeof *g);
     TRY(check_inputs(a, "dout", &d->dout, p));

@@ -1,5 +1,5 @@
 /* HSTU after the checks: the problem as the operators walk it, its sequences, its mask.
- * Nothing here refuses anything; src/api/hstu.c has done that. */
+ * Nothing here refuses anything; src/api/hstu_check.c has done that. */
 #ifndef PTL_OPS_HSTU_H
 #define PTL_OPS_HSTU_H
 

@@ -1,7 +1,8 @@
 /* HSTU forward: the walk over blocks of query rows and tiles of keys. The arithmetic of a tile is in
  * src/kernels; which columns a row sees is hstu_mask.c.
  *
- * A task is one block of rows of one sequence and head. Its rows are cut into panels; for every key
+ * A task is one block of rows of one sequence and head (of all heads, when they share the look-up of
+ * time buckets). Its rows are cut into panels; for every key
  * tile, in key order, every panel runs the three stages on it:
  *
  *     QK product -> bias, silu -> PV product

@@ -32,13 +32,11 @@ V_INLINE vf v_exp2_scale(vf p, vf t) {
     __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));
 }
-V_INLINE vm v_not_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NLT_UQ); }
 V_INLINE vm v_mask(uint32_t bits) {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     __m256i x = _mm256_and_si256(_mm256_set1_epi32((int)bits), bit);
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(x, bit));
 }
-V_INLINE vm v_mask_and(vm a, vm b) { return _mm256_and_ps(a, b); }
 V_INLINE vf v_keep(vm m, vf a) { return _mm256_and_ps(m, a); }
 V_INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 V_INLINE bool v_all_finite(vf a) { /* x - x is 0 for finite x, NaN otherwise */

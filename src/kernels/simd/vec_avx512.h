@@ -29,9 +29,7 @@ V_INLINE vf v_exp2_scale(vf p, vf t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
 }
-V_INLINE vm v_not_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 V_INLINE vm v_mask(uint32_t bits) { return (__mmask16)bits; }
-V_INLINE vm v_mask_and(vm a, vm b) { return (__mmask16)(a & b); }
 V_INLINE vf v_keep(vm m, vf a) { return _mm512_maskz_mov_ps(m, a); }
 V_INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 V_INLINE bool v_all_finite(vf a) { /* x - x is 0 for finite x, NaN otherwise */

@@ -30,12 +30,10 @@ V_INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 V_INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
 V_INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
 V_INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
-V_INLINE vm v_not_less(vf a, vf b) { return vmvnq_u32(vcltq_f32(a, b)); }
 V_INLINE vm v_mask(uint32_t bits) {
     static const uint32_t bit[4] = {1, 2, 4, 8};
     return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(bit));
 }
-V_INLINE vm v_mask_and(vm a, vm b) { return vandq_u32(a, b); }
 V_INLINE vf v_keep(vm m, vf a) {
     return vreinterpretq_f32_u32(vandq_u32(m, vreinterpretq_u32_f32(a)));
 }

@@ -33,9 +33,7 @@ V_INLINE vf v_exp2_scale(vf p, vf t) {
     memcpy(&p, &x, 4);
     return p;
 }
-V_INLINE vm v_not_less(vf a, vf b) { return !(a < b); }
 V_INLINE vm v_mask(uint32_t bits) { return bits & 1; }
-V_INLINE vm v_mask_and(vm a, vm b) { return a && b; }
 V_INLINE vf v_keep(vm m, vf a) { return m ? a : 0.0f; }
 V_INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }
 V_INLINE bool v_all_finite(vf a) { return a - a == 0.0f; }
