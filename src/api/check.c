@@ -161,7 +161,7 @@ struct grid {
 };
 
 static bool grids_meet(const struct grid *g, int axis, int64_t delta) {
-    if (axis == g->n_axes) return delta > -g->bytes && delta < g->bytes;
+    if (axis >= g->n_axes || axis >= 4) return delta > -g->bytes && delta < g->bytes;
     const int64_t down = (delta - floor_mod(delta, g->stride[axis])) / g->stride[axis];
     for (int64_t steps = down; steps <= down + 1; steps++)
         if (steps >= 1 - g->second[axis] && steps <= g->first[axis] - 1 &&
@@ -175,7 +175,7 @@ static bool one_grid(const struct ptl_tensor *a, const struct ptl_tensor *b, str
     g->bytes = (int64_t)ptl_dtype_bytes(a->dtype);
     g->n_axes = 0;
     if (a->ndim != b->ndim || g->bytes != (int64_t)ptl_dtype_bytes(b->dtype)) return false;
-    for (int i = 0; i < a->ndim; i++) {
+    for (int i = 0; i < a->ndim && i < 4; i++) {
         if (a->shape[i] == 1 && b->shape[i] == 1) continue;
         const int64_t stride = (a->shape[i] == 1 ? b : a)->stride[i];
         if (stride <= 0 || (b->shape[i] > 1 && b->stride[i] != stride)) return false;

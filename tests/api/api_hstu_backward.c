@@ -425,7 +425,7 @@ static void append_lists(void) {
     append_refused(PTL_ERR_SHAPE, "page_offsets: 2 on axis 0, expected 3 (entries of seq_offsets)");
     append_init();
     y.page_offsets[2] = 4;
-    append_refused(PTL_ERR_SEQLEN, "page_offsets: ends with 4, more than the 3 rows");
+    append_refused(PTL_ERR_TABLE, "page_offsets: ends with 4, more than the 3 rows");
     append_init();
     y.targets[1] = 3;
     append_refused(PTL_ERR_SEQLEN, "num_targets: 3 in sequence 1, expected 0 to its 2 rows");
