@@ -59,6 +59,7 @@ enum ptl_status ptl_check_layout(const char *name, const struct ptl_tensor *t, i
             return ptl_fail(PTL_ERR_OVERFLOW, "%s: more than 2^63 elements", name);
     }
     const int last = t->ndim - 1;
+    /* Strides of no elements say nothing; NumPy writes 0 there. */
     if (last >= 0 && elements > 0 && t->shape[last] > 1 && t->stride[last] != 1)
         return ptl_fail(PTL_ERR_LAYOUT, "%s: stride %" PRId64 " on the last axis, expected 1", name,
                         t->stride[last]);

@@ -71,13 +71,20 @@ static int64_t row_bytes(const struct agreed *agreed) {
     return agreed->row_elements * (int64_t)ptl_dtype_bytes(agreed->dtype);
 }
 
+static bool has_elements(const struct ptl_tensor *t) {
+    for (int axis = 0; axis < t->ndim; axis++)
+        if (t->shape[axis] == 0) return false;
+    return true;
+}
+
 /* values [T, ...] (lead 1) or [B, n, ...] (lead 2): rows contiguous, and as agreed. */
 static enum ptl_status check_values(const char *name, const struct ptl_tensor *t, int lead,
                                     struct agreed *agreed) {
     int64_t elements = 1;
     TRY(ptl_check_layout(name, t, lead, lead + 2));
+    const bool any = has_elements(t);
     for (int axis = t->ndim - 1; axis >= lead; axis--) {
-        if (t->shape[axis] > 1 && t->stride[axis] != elements)
+        if (any && t->shape[axis] > 1 && t->stride[axis] != elements)
             return ptl_fail(PTL_ERR_LAYOUT,
                             "%s: stride %" PRId64 " on axis %d, expected %" PRId64
                             "; a row must be contiguous",

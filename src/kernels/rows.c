@@ -5,17 +5,19 @@
 
 /* Whole cache lines, the borders of the run by plain stores: a line that is streamed in pieces costs
  * more than it saves. */
-void KERNEL(copy_stream)(char *to, const char *from, ptrdiff_t n) {
+void KERNEL(copy_stream)(char *to, const char *from, ptrdiff_t n, const char *ahead) {
     enum { LINE = 64, VECTOR = V_LANES * sizeof(float) };
     ptrdiff_t i = (ptrdiff_t)(-(uintptr_t)to % LINE);
     if (i > n) i = n;
     memcpy(to, from, (size_t)i);
-    for (; i + LINE <= n; i += LINE)
+    for (; i + LINE <= n; i += LINE) {
+        if (ahead) __builtin_prefetch(ahead + i, 0, 3);
         for (int k = 0; k < LINE; k += VECTOR) {
             vf x; /* of any bytes */
             memcpy(&x, from + i + k, VECTOR);
             v_stream((float *)(to + i + k), x);
         }
+    }
     memcpy(to + i, from + i, (size_t)(n - i));
 }
 

@@ -56,8 +56,11 @@ struct ptl_jagged_writer {
 struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_t n_rows,
                                            int64_t row_bytes);
 
+void ptl_jagged_end_range(const struct ptl_jagged_writer *w);
+
 /* Rows that are computed: each into memory that stage_row names, the row itself or a place in the stage,
- * which is then streamed some rows at a time. stage_flush comes after the last. */
+ * which is streamed some rows at a time. x is what the row is computed from: it is fetched while the
+ * rows before are written. stage_flush comes after the last. */
 struct ptl_jagged_stage {
     const struct ptl_jagged_writer *writer;
     char *to; /* where the staged bytes belong */
@@ -65,10 +68,10 @@ struct ptl_jagged_stage {
     _Alignas(64) char bytes[8192];
 };
 
-float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes);
+void ptl_jagged_stage_begin(struct ptl_jagged_stage *s, const struct ptl_jagged_writer *writer);
+float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes,
+                            const char *x);
 void ptl_jagged_stage_flush(struct ptl_jagged_stage *s);
-
-void ptl_jagged_end_range(const struct ptl_jagged_writer *w);
 
 /* Copies n rows; from_stride 0 repeats one. */
 void ptl_jagged_copy_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride,
@@ -149,7 +152,7 @@ void ptl_jagged_sums_run(struct ptl_context *ctx, struct ptl_jagged_sums *s, voi
 /* The sum of every sequence. PTL_OK or PTL_ERR_NOMEM. */
 enum ptl_status ptl_jagged_run_sum(struct ptl_context *ctx, const struct ptl_jagged_sum *sum);
 
-/* ---- Position and time embedding: jagged_position_time.c ---------------------------------------- */
+/* ---- Position and time embedding: jagged_embedding.c -------------------------------------------- */
 
 /* Rows of a plain matrix, f32. */
 struct ptl_jagged_matrix {

@@ -10,7 +10,8 @@ static void add_range(void *job, int64_t begin, int64_t end) {
     int64_t b = ptl_jagged_find(out_begin, p, p->n_seqs, begin);
     int64_t before = out_begin(p, b);
     const int64_t row_bytes = p->n_columns * (int64_t)sizeof(float);
-    struct ptl_jagged_stage stage = {.writer = &p->writer};
+    struct ptl_jagged_stage stage;
+    ptl_jagged_stage_begin(&stage, &p->writer);
     for (; b < p->n_seqs && before < end; b++) {
         const int64_t next = out_begin(p, b + 1);
         const float *d = (const float *)(p->d.data + b * p->d.batch_stride);
@@ -19,7 +20,7 @@ static void add_range(void *job, int64_t begin, int64_t end) {
             char *out = ptl_jagged_row(&p->out, b, first - before);
             const char *x = ptl_jagged_row(&p->x, b, first - before);
             for (int64_t row = first; row < last; row++) {
-                p->writer.kernels->affine_f32(ptl_jagged_stage_row(&stage, out, row_bytes),
+                p->writer.kernels->affine_f32(ptl_jagged_stage_row(&stage, out, row_bytes, x),
                                               (const float *)x, 1.0f, d, NULL, p->n_columns);
                 out += p->out.row_stride;
                 x += p->x.row_stride;

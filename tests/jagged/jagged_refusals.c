@@ -452,6 +452,14 @@ static void nothing_to_do(void) {
     accepted("all sequences empty", ptl_jagged_resize(ctx, &l, PTL_JAGGED_ALIGN_END, NULL, &od));
     dense.values = ptl_tensor_contiguous(NULL, PTL_F32, 3, (const int64_t[]){2, 0, 2});
     accepted("a dense side of no rows", concat_dense());
+    l.values = ptl_tensor_contiguous(NULL, PTL_F32, 3, (const int64_t[]){5, 0, 4});
+    memset(l.values.stride, 0, sizeof l.values.stride);
+    out = floats(m.written.out, 5, 0);
+    out.ndim = 3;
+    out.shape[2] = 4;
+    memset(out.stride, 0, sizeof out.stride);
+    r.values = ptl_tensor_contiguous(NULL, PTL_F32, 3, (const int64_t[]){3, 0, 4});
+    accepted("strides of no elements", ptl_jagged_replace_last(ctx, &l, &r, &out));
     l.values = floats(NULL, 5, 0);
     od.values = ptl_tensor_contiguous(NULL, PTL_F32, 3, (const int64_t[]){2, 2, 0});
     accepted("rows of no elements", resize());
