@@ -58,14 +58,6 @@ struct sequence sequence_at(const struct ptl_hstu_params *a, int64_t b) {
     return s;
 }
 
-const float *out_row(const struct ptl_hstu_params *a, const struct sequence *s, int64_t i,
-                     int64_t head) {
-    const int row = a->out.ndim - 3;
-    const int64_t *stride = a->out.stride;
-    return (const float *)a->out.data + (row ? s->batch * stride[0] : 0) +
-           (s->first_q + i) * stride[row] + head * stride[row + 1];
-}
-
 /* ---- Pairs ----------------------------------------------------------------------------------- */
 
 /* Columns that the row at position p sees by a rule with window_right = 0. */

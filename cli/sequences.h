@@ -22,10 +22,6 @@ int64_t n_query_heads(const struct ptl_hstu_params *a);
 /* Index n_sequences is the padding behind the last offset: room_q rows, none of them used. */
 struct sequence sequence_at(const struct ptl_hstu_params *a, int64_t b);
 
-/* The row of out of query row i and a head: Dv floats. */
-const float *out_row(const struct ptl_hstu_params *a, const struct sequence *s, int64_t i,
-                     int64_t head);
-
 /* Sums over sequences. Doubles: 2^53 is exact enough for rates, and these do not overflow. */
 struct workload {
     double rows_q, rows_k; /* used */

@@ -17,7 +17,8 @@ BUILD = Path(os.environ.get("PANTILE_BUILD", ROOT / "build"))
 CC = os.environ.get("CC", "cc")
 FLAGS = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-sanitize-recover=all"]
 TARGETS = ["fuzz_npy", "fuzz_line"]
-SOURCES = ["cli/npy.c", "cli/problem.c", "cli/problem_line.c", "cli/problem_memory.c", "cli/random.c", "cli/words.c"]
+SOURCES = [f"cli/{name}.c" for name in ("npy", "problem", "problem_bias", "problem_line", "problem_memory", "problem_pages",
+                                        "random", "words")] + ["ref/elements.c"]
 
 
 def has_sanitizers(compiler, sanitizers, folder):
