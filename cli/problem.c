@@ -75,8 +75,11 @@ static bool draw_lengths(const struct builder *w, int64_t b, struct seq *s) {
     if (w->queries_fit && s->uq > s->uk)
         return refuse(w->refusal,
                       "lengths: %" PRId64 " queries in sequence %" PRId64 ", more than its %" PRId64
-                      " keys; only rule=none, mask and intervals take that",
-                      s->uq, b, s->uk);
+                      " keys; only rule=none, mask and intervals take that%s",
+                      s->uq, b, s->uk,
+                      p->time_table || (p->bias && p->bias_rows == PTL_HSTU_BIAS_KEY)
+                          ? ", without time_table and bias_rows=key"
+                          : "");
     return true;
 }
 

@@ -141,6 +141,25 @@ REFUSED = {
     "d=20 s=5 attn_scale=x": "attn_scale: 'x', expected a finite number",
     "d=20 s=5 attn_scale=1 scaling_seqlen=4": "attn_scale: given together with scaling_seqlen, expected one of them",
     "d=20 s=5 scaling_seqlen=0": "scaling_seqlen: '0', expected a whole number from 1 to 9223372036854775807",
+    "d=4 s=4 bias_head=h": "bias_head: given without bias",
+    "d=4 s=4 bias=sparse": "bias: 'sparse', expected dense",
+    "d=4 s=4 b=3 bias=dense bias_batch=2": "bias_batch: 2, expected 1 or 3",
+    "d=4 s=4 bias=dense bias_scale=1e300": "bias_scale: '1e300', expected a number that fits fp32",
+    "d=4 s=4 h=4 pos_table=2": "pos_table: 2, expected 1 or 4",
+    "d=4 s=4 times=random": "times: given without time_table",
+    "d=4 sq=5 sk=4 rule=none time_table=1":
+        "lengths: 5 queries in sequence 0, more than its 4 keys; only rule=none, mask and intervals take that, "
+        "without time_table and bias_rows=key",
+    "d=4 s=4 intervals=x": "intervals: 'x', expected a whole number from 0 to 1048576",
+    "d=4 s=4 intervals=1 mask=random": "intervals: given together with mask, expected one of them",
+    "d=4 s=4 ds=1": "ds: given with hstu, expected hstu_backward",
+    "d=4 s=4 page_size=0": "page_size: '0', expected a whole number from 1 to 68719476736",
+    "d=4 s=4 layout=dense page_size=3":
+        "page_size: given with layout=dense, expected layout=jagged (dense takes sq, sk and seqused)",
+    "d=4 sq=4 sk=9 page_size=3 num_targets=5":
+        "page_size: 5 targets in sequence 0, expected at most its 4 rows and 9 keys",
+    "d=4 sq=4 sk=4 page_size=3 seqused_k=random": "seqused_k: given together with page_size, expected one of them",
+    "d=4 dv=5 s=4 page_size=2": "v_pages: 5 on axis 3, expected 4 (head size of k)",
     "d=20 s=5 threads=2000": "threads: '2000', expected a whole number from 0 to 1024",
     "d=20 s=5 isa=sse": "isa: 'sse', expected auto, scalar, avx2, avx512 or neon",
     "d=20 s=5 executor=openmp": "executor: 'openmp', expected auto, serial, pool or host",

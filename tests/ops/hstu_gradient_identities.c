@@ -2,6 +2,7 @@
  * any layout, outputs in one buffer, a dout without strides. And what follows from the formula: zero in
  * gives zero out, a group's dk is the sum over its heads, what is not wanted changes nothing. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,6 +324,61 @@ static void many_threads(void) {
     }
 }
 
+struct caller {
+    pthread_t thread;
+    int n_wrong;
+};
+
+/* Gradients of a problem of its own, on a context of its own, again and again. Safe in any thread. */
+static void *call_often(void *arg) {
+    static const char line[] =
+        "hstu_backward lengths=list:200,40 h=2 d=8 bias=dense pos_table=h dtype=bf16";
+    struct caller *c = arg;
+    struct problem problem;
+    struct ptl_context_options o;
+    struct ptl_context *ctx;
+    char error[128];
+    ptl_context_options_init(&o);
+    o.num_threads = 2;
+    o.executor = PTL_EXEC_POOL;
+    c->n_wrong = 1;
+    if (!problem_create(&problem, line, 0, error, sizeof error)) return NULL;
+    if (ptl_context_create(&ctx, &o) == PTL_OK) {
+        struct hstu_grad_floats first = hstu_grad_floats_create(&problem.grads);
+        c->n_wrong = 0;
+        for (int n = 0; n < (test_quick() ? 4 : 20); n++) {
+            if (ptl_hstu_backward(ctx, &problem.hstu, &problem.grads) != PTL_OK) c->n_wrong++;
+            for (int i = 0; i < N_GRADS; i++) {
+                if (!first.grad[i]) continue;
+                const struct ptl_tensor *t = hstu_grad(&problem.grads, i);
+                float *got = test_alloc((size_t)first.n[i] * sizeof *got);
+                tensor_take(t, got);
+                if (n == 0) memcpy(first.grad[i], got, (size_t)first.n[i] * sizeof *got);
+                else
+                    c->n_wrong += memcmp(first.grad[i], got, (size_t)first.n[i] * sizeof *got) != 0;
+                free(got);
+            }
+        }
+        hstu_grad_floats_destroy(&first);
+        ptl_context_destroy(ctx);
+    }
+    problem_destroy(&problem);
+    return NULL;
+}
+
+static void contexts_at_once(void) {
+    struct caller callers[4];
+    int started = 0;
+    for (; started < 4; started++)
+        if (pthread_create(&callers[started].thread, NULL, call_often, &callers[started]) != 0)
+            break;
+    CHECK(started == 4);
+    for (int i = 0; i < started; i++) {
+        pthread_join(callers[i].thread, NULL);
+        if (callers[i].n_wrong) FAIL("thread %d: %d calls went wrong", i, callers[i].n_wrong);
+    }
+}
+
 static const struct test tests[] = {
     {"sequence_alone_is_sequence_in_batch", sequence_alone},
     {"layouts_are_alike", layouts_are_alike},
@@ -332,5 +388,6 @@ static const struct test tests[] = {
     {"grouped_heads", grouped_heads},
     {"what_is_not_wanted", what_is_not_wanted},
     {"many_threads", many_threads},
+    {"contexts_at_once", contexts_at_once},
 };
 TEST_SUITE(hstu_backward_suite, "hstu/backward", tests);
