@@ -17,7 +17,8 @@ static const struct test_suite *const suites[] = {
     &hstu_reference_suite,   &hstu_bias_suite,          &hstu_paged_suite,
     &hstu_backward_suite,    &hstu_faults_suite,        &jagged_copies_suite,
     &jagged_sums_suite,      &jagged_gradients_suite,   &position_time_suite,
-    &jagged_refusals_suite,  &jagged_huge_suite,        &jagged_bench_suite,
+    &jagged_refusals_suite,  &jagged_huge_suite,        &jagged_nomem_suite,
+    &jagged_bench_suite,
 };
 
 int main(int argc, char **argv) {

@@ -10,6 +10,7 @@ extern const struct test_suite jagged_gradients_suite;
 extern const struct test_suite position_time_suite;
 extern const struct test_suite jagged_refusals_suite;
 extern const struct test_suite jagged_huge_suite;
+extern const struct test_suite jagged_nomem_suite;
 extern const struct test_suite jagged_bench_suite;
 
 #endif
