@@ -27,20 +27,6 @@ static float rechub_bucket(int64_t x) { /* time_bucket_fn='sqrt', time_bucket_di
     return truncf(sqrtf(fmaxf((float)x / 60.0f, 1e-6f)) / 1.0f);
 }
 
-/* thresholds[m-1] is the least difference in bucket m or above, found by bisection. Buckets from M
- * on are one: the models clamp there. */
-static void find_thresholds(float (*bucket)(int64_t)) {
-    for (int m = 1; m <= M; m++) {
-        int64_t low = 0, high = INT64_MAX; /* bucket(low) < m; high is the answer or above */
-        while (high - low > 1) {
-            const int64_t middle = low + (high - low) / 2;
-            if (bucket(middle) >= (float)m) high = middle;
-            else low = middle;
-        }
-        thresholds[m - 1] = high;
-    }
-}
-
 /* ---- The dense form -------------------------------------------------------------------------- */
 
 static int shared; /* one bias for all heads, else one each */
@@ -132,14 +118,14 @@ int main(void) {
 
     /* RecTools: one bias for all heads, added to plain q.k; a query has the next event's time. */
     shared = 1;
-    find_thresholds(rectools_bucket);
+    ptl_hstu_time_thresholds(PTL_HSTU_TIME_LOG, 1.0f, 0.301f, M, thresholds);
     struct ptl_hstu_params p = attention(out);
     p.time_query = PTL_HSTU_TIME_NEXT; /* t[i+1] - t[j] */
     int good = compare("RecTools", ctx, p);
 
     /* torch-rechub: a bias for each head, added after q.k was scaled; a query has its own time. */
     shared = 0;
-    find_thresholds(rechub_bucket);
+    ptl_hstu_time_thresholds(PTL_HSTU_TIME_SQRT, 60.0f, 1.0f, M, thresholds);
     p = attention(out);
     p.time_query = PTL_HSTU_TIME_OWN; /* t[i] - t[j] */
     p.alpha = 1.0f / sqrtf((float)D);

@@ -111,16 +111,16 @@ struct ptl_hstu_params {
 
 PTL_API void ptl_hstu_params_init(struct ptl_hstu_params *params);
 
-/* The bucket functions of public models: bucket(x) = trunc(fn(x) / divisor) for x = |dt|, where LOG is
- * log(max(x, 1)) and SQRT the square root. */
+/* The bucket functions of public models: bucket(x) = trunc(fn(x / unit) / divisor) for x = |dt|, where LOG
+ * is log(max(x, 1)) and SQRT the square root. */
 enum ptl_hstu_time_fn { PTL_HSTU_TIME_LOG = 0, PTL_HSTU_TIME_SQRT = 1 };
 
 /* time_thresholds for n + 1 buckets: thresholds[k-1], k = 1..n, is the smallest x whose bucket is at least
- * k. x is rounded to fp32 and the function and the quotient are computed in fp32, as the models' code does;
- * buckets above n count as n. Thresholds beyond int64 become INT64_MAX.
- * divisor is positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
-PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float divisor, int64_t n,
-                                                 int64_t *thresholds);
+ * k; buckets above n count as n. x is rounded to fp32 and everything after computed in fp32, as the models'
+ * code does. Thresholds beyond int64 become INT64_MAX.
+ * unit and divisor are positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
+PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float unit, float divisor,
+                                                 int64_t n, int64_t *thresholds);
 
 /* Fused HSTU attention, forward:
  *

@@ -111,8 +111,46 @@ static void message_is_per_thread(void) {
     CHECK(strcmp(ptl_message(), "ctx: NULL, expected a context") == 0);
 }
 
+/* The bucket functions of two public models, and what makes no function. */
+static void time_thresholds(void) {
+    static const int64_t log_starts[] = {2, 2, 3, 4, 5, 7}, sqrt_starts[] = {60, 240, 540};
+    int64_t x[128] = {0};
+    CHECK(ptl_hstu_time_thresholds(PTL_HSTU_TIME_LOG, 1.0f, 0.301f, 128, x) == PTL_OK);
+    for (int i = 0; i < 6; i++) CHECK(x[i] == log_starts[i]);
+    for (int i = 1; i < 128; i++) CHECK(x[i] >= x[i - 1]);
+    CHECK(x[127] > (int64_t)1 << 55);
+    CHECK(ptl_hstu_time_thresholds(PTL_HSTU_TIME_LOG, 1.0f, 10.0f, 8, x) == PTL_OK);
+    CHECK(x[3] > 0 && x[3] < INT64_MAX && x[4] == INT64_MAX && x[7] == INT64_MAX); /* e^50 > 2^63 */
+    CHECK(ptl_hstu_time_thresholds(PTL_HSTU_TIME_SQRT, 60.0f, 1.0f, 128, x) == PTL_OK);
+    for (int i = 0; i < 3; i++) CHECK(x[i] == sqrt_starts[i]);
+    CHECK(ptl_hstu_time_thresholds(PTL_HSTU_TIME_SQRT, 60.0f, 1.0f, 0, NULL) == PTL_OK);
+
+    static const struct {
+        enum ptl_hstu_time_fn fn;
+        float unit, divisor;
+        int64_t n;
+        enum ptl_status status;
+        const char *message;
+    } bad[] = {
+        {(enum ptl_hstu_time_fn)2, 1.0f, 1.0f, 1, PTL_ERR_PARAM, "fn: 2, expected 0 or 1"},
+        {PTL_HSTU_TIME_LOG, 0.0f, 1.0f, 1, PTL_ERR_PARAM,
+         "unit: 0, expected a positive finite number"},
+        {PTL_HSTU_TIME_LOG, 1.0f, -1.0f, 1, PTL_ERR_PARAM,
+         "divisor: -1, expected a positive finite number"},
+        {PTL_HSTU_TIME_LOG, 1.0f, 1.0f, -1, PTL_ERR_PARAM, "n: -1, expected 0 or more"},
+        {PTL_HSTU_TIME_LOG, 1.0f, 1.0f, 3, PTL_ERR_NULL,
+         "thresholds: NULL, expected room for 3 numbers"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(ptl_hstu_time_thresholds(bad[i].fn, bad[i].unit, bad[i].divisor, bad[i].n, NULL) ==
+              bad[i].status);
+        if (strcmp(ptl_message(), bad[i].message) != 0) FAIL("it says '%s'", ptl_message());
+    }
+}
+
 static const struct test tests[] = {
     {"version", version},
+    {"time_thresholds", time_thresholds},
     {"status_names", status_names},
     {"isa_names", isa_names},
     {"dtype_bytes", dtype_bytes},

@@ -456,6 +456,18 @@ static void append_accepts(void) {
     CHECK(y.k_pages[0] == 7.0f);               /* token 2: page 0, slot 0 */
     CHECK(y.k_pages[5 * 2 * 6 + 5] == 24.0f);  /* token 0 of sequence 1, its last element */
     CHECK(y.k_pages[4 * 2 * 6] == 0.0f);       /* what was cached stays */
+    test_case("one array for keys and values, [pages, 2, page_size, H, D]");
+    append_init();
+    float cache[6][2][2][2][3] = {{{{{0}}}}};
+    a->v = a->k; /* one head size */
+    a->v.data = y.v;
+    a->k_pages = a->v_pages = ptl_tensor_contiguous(cache, PTL_F32, 4, (int64_t[]){6, 2, 2, 3});
+    a->k_pages.stride[0] = a->v_pages.stride[0] = 2 * 2 * 2 * 3;
+    a->v_pages.data = cache[0][1];
+    if (ptl_hstu_kv_append(append_context(), a) != PTL_OK) FAIL("%s", ptl_message());
+    CHECK(cache[4][0][1][0][0] == y.k[0] && cache[4][1][1][0][0] == y.v[0]);
+    a->v_pages.data = &cache[0][1][0][0][0] - 1; /* the last element of a page of keys */
+    append_refused(PTL_ERR_ALIAS, "v_pages: overlaps k_pages, expected memory of its own");
     test_case("nothing new: lists are not looked at");
     append_init();
     y.targets[0] = 3;

@@ -292,6 +292,10 @@ static void pages_and_others(void) {
 
 static void row_27_page_shapes(void) {
     api_hstu_paged(&x);
+    p->k.shape[0] = p->v.shape[0] = 2;
+    api_refused(&x, PTL_ERR_SEQLEN,
+                "k: 2 rows, but seq_offsets_q, which serves for k too, ends with 5");
+    api_hstu_paged(&x);
     p->k_pages.dtype = PTL_F16;
     api_refused(&x, PTL_ERR_DTYPE, "k_pages: f16, but q is f32; all must be alike");
     api_hstu_paged(&x);

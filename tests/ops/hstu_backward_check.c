@@ -21,7 +21,7 @@ const struct ptl_tensor *hstu_grad(const struct ptl_hstu_grads *g, int i) {
 }
 
 double hstu_grad_bound(enum ptl_dtype type) {
-    return 2.0 * hstu_bound(type);
+    return type == PTL_F32 ? 1e-5 : hstu_bound(type);
 }
 
 struct hstu_grad_floats hstu_grad_floats_create(const struct ptl_hstu_grads *g) {
