@@ -211,10 +211,14 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     }
     const struct ptl_index offsets_k = index_of(&a->seq_offsets_k, 0);
     for (int64_t b = 0; b < p->n_seqs; b++) {
-        const struct ptl_hstu_seq s = ptl_hstu_sequence(p, b);
-        if (s.targets > s.uq)
+        const int64_t targets = ptl_index_at(&p->targets, b); /* before cached + targets is formed */
+        const int64_t uq = p->used_q.data ? ptl_index_at(&p->used_q, b)
+                                          : ptl_index_at(&p->offsets_q, b + 1) -
+                                                ptl_index_at(&p->offsets_q, b);
+        if (targets > uq)
             return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64 ", more than its %"
-                            PRId64 " rows of q, which paged keys need", s.targets, b, s.uq);
+                            PRId64 " rows of q, which paged keys need", targets, b, uq);
+        const struct ptl_hstu_seq s = ptl_hstu_sequence(p, b);
         if (!offsets_k.data) continue;
         const int64_t n = ptl_index_at(&offsets_k, b + 1) - ptl_index_at(&offsets_k, b);
         if (n != s.uk)

@@ -9,7 +9,12 @@
 
 #define UNIT 5.9604645e-8 /* the relative error of one rounding */
 
-enum { PANELS = 4, ROOM = 256 * (MAX_DIM + 32), S_ROOM = PANELS * 128 * PTL_MAX_PANEL };
+enum {
+    PANELS = 4,
+    ROOM = 256 * (MAX_DIM + 32),
+    S_ROOM = PANELS * 128 * PTL_MAX_PANEL,
+    MAX_MASK = PANELS * (128 + 3)
+};
 
 struct operands {
     struct guard s, a, c;
@@ -23,7 +28,7 @@ struct grad_case {
     ptrdiff_t a_stride, c_stride, panel_step, mask_step;
     float *s, *a, *c;
     size_t n_c;
-    uint64_t mask[PANELS * 128];
+    uint64_t mask[MAX_MASK];
     float before[ROOM];
 };
 
@@ -62,7 +67,7 @@ static void fill(struct grad_case *g, const struct operands *o, struct test_rand
     g->first = !g->keys && test_random_int(r, 0, 1);
     if (!g->first) kernel_fill_rows(r, g->c, g->c_stride, nm, g->keys ? padded : g->n);
     memcpy(g->before, g->c, g->n_c * sizeof(float));
-    for (int x = 0; x < PANELS * 128; x++) {
+    for (int x = 0; x < MAX_MASK; x++) {
         const int64_t kind = test_random_int(r, 0, 5);
         g->mask[x] = kind == 0 ? 0 : kind == 1 ? ~(uint64_t)0 : test_random_bits(r);
     }
