@@ -84,8 +84,8 @@ struct ptl_hstu_params {
     /* Bias before silu: S = alpha * q.k + bias_scale * bias. Both forms may be given; they add up.
      *
      * attn_bias, f32 or the type of q: [B or 1, Hq or 1, R, max_seqlen_k]. Row i of the queries takes
-     * row i (bias_rows QUERY, R = max_seqlen_q) or row p (KEY, R = max_seqlen_k). Entries outside a
-     * sequence are not read. */
+     * row i (bias_rows QUERY, R = max_seqlen_q) or row p (KEY, R = max_seqlen_k; needs uq <= uk).
+     * Entries outside a sequence are not read. */
     struct ptl_tensor attn_bias;
     float bias_scale; /* default NaN: alpha */
     enum ptl_hstu_bias_rows bias_rows;

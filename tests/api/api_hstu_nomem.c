@@ -4,12 +4,11 @@
 #include <pantile/pantile.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "api_suites.h"
+#include "memory_limit.h"
 #include "ops/tensor_check.h"
 #include "problem.h"
 
@@ -18,27 +17,6 @@ enum { RIGHT, NO_LIMIT_HERE, WRONG_STATUS, WRONG_MESSAGE, WRITTEN, NO_RECOVERY }
 static void run_all(void *host, int64_t n, ptl_range_fn fn, void *arg) {
     (void)host;
     fn(arg, 0, n);
-}
-
-/* Leaves some bytes of address space above what is mapped now; false where that has no effect. */
-static bool limit_memory(rlim_t more) {
-    long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%ld", &pages) != 1) return false;
-    fclose(f);
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0) return false;
-    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
-    if (setrlimit(RLIMIT_AS, &limit) != 0) return false;
-    void *probe = mmap(NULL, more * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return probe == MAP_FAILED;
-}
-
-static void lift_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_AS, &limit);
 }
 
 static enum ptl_status call(struct ptl_context *ctx, const struct problem *x) {
@@ -50,9 +28,9 @@ static int call_without_memory(struct ptl_context *ctx, const struct problem *x)
     const struct ptl_tensor *const outputs[] = {&x->hstu.out, &x->grads.dq,    &x->grads.dk,
                                                 &x->grads.dv, &x->grads.dbias, &x->grads.ds};
     for (int i = 0; i < 6; i++) tensor_wipe(outputs[i]);
-    if (!limit_memory(1 << 20)) return NO_LIMIT_HERE;
+    if (!limit_memory()) return NO_LIMIT_HERE;
     const enum ptl_status status = call(ctx, x);
-    lift_limit();
+    lift_memory_limit();
     if (status != PTL_ERR_NOMEM) return WRONG_STATUS;
     if (strcmp(ptl_message(), "scratch: no memory for 1000 threads") != 0) return WRONG_MESSAGE;
     for (int i = 0; i < 6; i++)

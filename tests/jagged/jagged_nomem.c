@@ -5,12 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "jagged_suites.h"
+#include "memory_limit.h"
 #include "ops/hstu_check.h"
 
 enum { RIGHT, NO_LIMIT_HERE, WRONG_STATUS, WRONG_MESSAGE, WRITTEN, NO_RECOVERY, N_OUTCOMES };
@@ -19,27 +18,6 @@ enum { T = 200000, N_TABLE = 100 };
 static struct ptl_context *ctx;
 static float *dout, written[2 * T];
 static int64_t offsets[T + 1];
-
-/* Leaves some bytes of address space above what is mapped now; false where that has no effect. */
-static bool limit_memory(rlim_t more) {
-    long pages = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f || fscanf(f, "%ld", &pages) != 1) return false;
-    fclose(f);
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0) return false;
-    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
-    if (setrlimit(RLIMIT_AS, &limit) != 0) return false;
-    void *probe = mmap(NULL, more * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return probe == MAP_FAILED;
-}
-
-static void lift_limit(void) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_AS, &limit);
-}
 
 /* One sequence of T tokens; its lists take 16 bytes a token. */
 static enum ptl_status backward(void) {
@@ -66,9 +44,9 @@ static enum ptl_status sum(void) {
 
 static int call_without_memory(enum ptl_status (*call)(void), const char *message) {
     for (int i = 0; i < 2 * T; i++) written[i] = 7.0f;
-    if (!limit_memory(1 << 20)) return NO_LIMIT_HERE;
+    if (!limit_memory()) return NO_LIMIT_HERE;
     const enum ptl_status status = call();
-    lift_limit();
+    lift_memory_limit();
     if (status != PTL_ERR_NOMEM) return WRONG_STATUS;
     if (strcmp(ptl_message(), message) != 0) return WRONG_MESSAGE;
     for (int i = 0; i < 2 * T; i++)
