@@ -18,7 +18,8 @@ bool limit_memory(void) {
     if (getrlimit(RLIMIT_AS, &limit) != 0) return false;
     limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + MORE;
     if (setrlimit(RLIMIT_AS, &limit) != 0) return false;
-    if (mmap(NULL, 2 * MORE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) return false;
+    if (mmap(NULL, 2 * MORE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        return false;
     void *volatile piece;
     for (size_t bytes = MORE; bytes >= 4096; bytes /= 2) {
         do {

@@ -99,7 +99,7 @@ typedef void (*ptl_parallel_for_fn)(void *host, int64_t n, ptl_range_fn fn, void
 
 struct ptl_context_options {
     size_t struct_size;               /* set by ptl_context_options_init */
-    enum ptl_executor_kind executor;       /* default AUTO */
+    enum ptl_executor_kind executor;  /* default AUTO */
     int32_t num_threads;              /* default 0: PTL_NUM_THREADS, else the affinity mask or the
                                          cgroup's CPU quota, whichever is smaller; at most 1024 */
     enum ptl_isa isa;                 /* default AUTO */
@@ -119,15 +119,16 @@ PTL_API enum ptl_status ptl_context_create(struct ptl_context **ctx,
 PTL_API void ptl_context_destroy(struct ptl_context *ctx);
 
 struct ptl_context_info {
-    size_t struct_size;         /* set by the caller to sizeof(struct ptl_context_info) */
+    size_t struct_size;              /* set by the caller to sizeof(struct ptl_context_info) */
     enum ptl_executor_kind executor; /* what runs: never AUTO */
-    enum ptl_isa isa;           /* what runs: never AUTO */
-    int32_t num_threads;        /* threads that a large enough call uses, the caller included */
-    size_t scratch_bytes;       /* scratch memory held now */
+    enum ptl_isa isa;                /* what runs: never AUTO */
+    int32_t num_threads;  /* threads that a large enough call uses, the caller included */
+    size_t scratch_bytes; /* scratch memory held now */
 };
 
 /* PTL_ERR_NULL. */
-PTL_API enum ptl_status ptl_context_get_info(struct ptl_context *ctx, struct ptl_context_info *info);
+PTL_API enum ptl_status ptl_context_get_info(struct ptl_context *ctx,
+                                             struct ptl_context_info *info);
 
 #ifdef __cplusplus
 }

@@ -119,8 +119,8 @@ enum ptl_hstu_time_fn { PTL_HSTU_TIME_LOG = 0, PTL_HSTU_TIME_SQRT = 1 };
  * k; buckets above n count as n. x is rounded to fp32 and everything after computed in fp32, as the models'
  * code does. Thresholds beyond int64 become INT64_MAX.
  * unit and divisor are positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
-PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float unit, float divisor,
-                                                 int64_t n, int64_t *thresholds);
+PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float unit,
+                                                 float divisor, int64_t n, int64_t *thresholds);
 
 /* Fused HSTU attention, forward:
  *
@@ -146,7 +146,7 @@ PTL_API enum ptl_status ptl_hstu_forward(struct ptl_context *ctx,
 struct ptl_hstu_grads {
     size_t struct_size; /* set by ptl_hstu_grads_init */
 
-    struct ptl_tensor dout;       /* in: gradient of out, its shape and type; strides of 0 are fine */
+    struct ptl_tensor dout; /* in: gradient of out, its shape and type; strides of 0 are fine */
     struct ptl_tensor dq, dk, dv; /* out: shapes and type of q, k, v; padding rows become 0 */
 
     /* Optional outputs, absent by default. dbias: shape and type of attn_bias, all of it written, summed
@@ -172,18 +172,22 @@ PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
  * the largest entry of each gradient for f32, 2e-3 for f16, 1.6e-2 for bf16. A zero dout gives exact zeros.
  *
  * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, ALIAS, OVERFLOW, NOMEM. */
-PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx, const struct ptl_hstu_params *params,
+PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx,
+                                          const struct ptl_hstu_params *params,
                                           const struct ptl_hstu_grads *grads);
 
 /* Arguments of ptl_hstu_kv_append. Fill with ptl_hstu_kv_append_params_init, then set the tensors. */
 struct ptl_hstu_kv_append_params {
     size_t struct_size; /* set by ptl_hstu_kv_append_params_init */
 
-    struct ptl_tensor k, v;             /* new rows, jagged: [T, Hk, Dqk], [T, Hk, Dv]; f32, f16 or bf16 */
-    struct ptl_tensor seq_offsets;      /* [B+1]: rows of k and v, as seq_offsets_q of ptl_hstu_forward */
-    struct ptl_tensor num_targets;      /* one number or [B]: the last rows are not appended; default 0 */
-    struct ptl_tensor n_cached;         /* [B]: tokens already in the cache */
-    struct ptl_tensor k_pages, v_pages; /* written: [pages, page_size, Hk, Dqk | Dv], the type of k */
+    struct ptl_tensor k, v; /* new rows, jagged: [T, Hk, Dqk], [T, Hk, Dv]; f32, f16 or bf16 */
+    struct ptl_tensor
+        seq_offsets; /* [B+1]: rows of k and v, as seq_offsets_q of ptl_hstu_forward */
+    struct ptl_tensor
+        num_targets;            /* one number or [B]: the last rows are not appended; default 0 */
+    struct ptl_tensor n_cached; /* [B]: tokens already in the cache */
+    struct ptl_tensor k_pages,
+        v_pages; /* written: [pages, page_size, Hk, Dqk | Dv], the type of k */
     struct ptl_tensor page_offsets, page_ids; /* page lists, long enough for the new tokens */
 };
 

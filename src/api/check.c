@@ -44,17 +44,18 @@ enum ptl_status ptl_check_layout(const char *name, const struct ptl_tensor *t, i
     int64_t low, high, elements = 1;
     if (t->ndim < min_ndim || t->ndim > max_ndim) {
         if (min_ndim == max_ndim)
-            return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d", name, (int)t->ndim, min_ndim);
-        return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d to %d", name, (int)t->ndim, min_ndim,
-                        max_ndim);
+            return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d", name, (int)t->ndim,
+                            min_ndim);
+        return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, expected %d to %d", name, (int)t->ndim,
+                        min_ndim, max_ndim);
     }
     if (ptl_dtype_bytes(t->dtype) == 0)
         return ptl_fail(PTL_ERR_DTYPE, "%s: dtype %d, which is none of enum ptl_dtype", name,
                         (int)t->dtype);
     for (int i = 0; i < t->ndim; i++) {
         if (t->shape[i] < 0)
-            return ptl_fail(PTL_ERR_SHAPE, "%s: extent %" PRId64 " on axis %d, expected 0 or more", name,
-                            t->shape[i], i);
+            return ptl_fail(PTL_ERR_SHAPE, "%s: extent %" PRId64 " on axis %d, expected 0 or more",
+                            name, t->shape[i], i);
         if (__builtin_mul_overflow(elements, t->shape[i], &elements))
             return ptl_fail(PTL_ERR_OVERFLOW, "%s: more than 2^63 elements", name);
     }
@@ -80,7 +81,8 @@ enum ptl_status ptl_check_index(const char *name, const struct ptl_tensor *t, in
     enum ptl_status status = ptl_check_layout(name, t, min_ndim, max_ndim);
     if (status != PTL_OK) return status;
     if (t->dtype != PTL_I32 && t->dtype != PTL_I64)
-        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected i32 or i64", name, ptl_dtype_name(t->dtype));
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected i32 or i64", name,
+                        ptl_dtype_name(t->dtype));
     if (*first == 0) *first = t->dtype;
     if (t->dtype != *first)
         return ptl_fail(PTL_ERR_DTYPE, "%s: %s, but another index tensor is %s; all must be alike",
@@ -100,13 +102,14 @@ enum ptl_status ptl_check_offsets(const char *name, const struct ptl_tensor *t, 
         if (i == 0 && at != 0)
             return ptl_fail(PTL_ERR_SEQLEN, "%s: begins with %" PRId64 ", expected 0", name, at);
         if (at < before)
-            return ptl_fail(PTL_ERR_SEQLEN, "%s: entry %" PRId64 " is %" PRId64 ", less than %" PRId64
-                            " before it", name, i, at, before);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "%s: entry %" PRId64 " is %" PRId64 ", less than %" PRId64 " before it",
+                            name, i, at, before);
         before = at;
     }
     if (before > n_rows)
-        return ptl_fail(PTL_ERR_SEQLEN, "%s: ends with %" PRId64 ", more than the %" PRId64 " rows", name,
-                        before, n_rows);
+        return ptl_fail(PTL_ERR_SEQLEN, "%s: ends with %" PRId64 ", more than the %" PRId64 " rows",
+                        name, before, n_rows);
     return PTL_OK;
 }
 
@@ -119,8 +122,9 @@ enum ptl_status ptl_check_counts(const char *name, const struct ptl_tensor *t, i
     if (status != PTL_OK) return status;
     for (int64_t b = 0; b < (t->ndim ? n_seqs : 1); b++)
         if (index_at(t, b) < 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 " for sequence %" PRId64
-                            ", expected 0 or more", name, index_at(t, b), b);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "%s: %" PRId64 " for sequence %" PRId64 ", expected 0 or more", name,
+                            index_at(t, b), b);
     return PTL_OK;
 }
 
@@ -141,7 +145,8 @@ enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_ten
         if (t->stride[i] < span)
             return ptl_fail(PTL_ERR_ALIAS,
                             "%s: stride %" PRId64 " on axis %d makes elements overlap, expected at "
-                            "least %" PRId64, name, t->stride[i], i, span);
+                            "least %" PRId64,
+                            name, t->stride[i], i, span);
         span += (t->shape[i] - 1) * t->stride[i];
     }
     return PTL_OK;
@@ -228,14 +233,17 @@ enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tens
             const int64_t bytes = (int64_t)ptl_dtype_bytes(t->dtype);
             const int64_t heads = t->shape[row + 1], head_stride = t->stride[row + 1];
             inside = head_stride >= 0 || heads == 1;
-            width[k] = (heads > 1 ? (heads - 1) * head_stride : 0) * bytes + t->shape[row + 2] * bytes;
+            width[k] =
+                (heads > 1 ? (heads - 1) * head_stride : 0) * bytes + t->shape[row + 2] * bytes;
             inside = inside && width[k] <= pitch;
             if (row > 0 && t->shape[0] > 1) inside = inside && t->stride[0] * bytes % pitch == 0;
         }
         if (inside) {
-            const int64_t shift = floor_mod((int64_t)(i - o), pitch); /* where in's row begins in out's */
+            const int64_t shift =
+                floor_mod((int64_t)(i - o), pitch); /* where in's row begins in out's */
             if (shift >= width[0] && shift + width[1] <= pitch) return PTL_OK;
         }
     }
-    return ptl_fail(PTL_ERR_ALIAS, "%s: overlaps %s, expected memory of its own", out_name, in_name);
+    return ptl_fail(PTL_ERR_ALIAS, "%s: overlaps %s, expected memory of its own", out_name,
+                    in_name);
 }

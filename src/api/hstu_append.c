@@ -7,10 +7,10 @@
 #include "../ops/hstu.h"
 #include "check.h"
 
-#define TRY(call)                                        \
-    do {                                                 \
-        enum ptl_status try_status = (call);             \
-        if (try_status != PTL_OK) return try_status;     \
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        enum ptl_status try_status = (call);                                                       \
+        if (try_status != PTL_OK) return try_status;                                               \
     } while (0)
 
 /* A thread is worth waking for this many bytes; a worker draws rows worth about as many. */
@@ -69,7 +69,8 @@ static enum ptl_status check_arrays(const struct ptl_hstu_kv_append_params *a) {
     return PTL_OK;
 }
 
-static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, struct append_job *job) {
+static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a,
+                                   struct append_job *job) {
     enum ptl_dtype type = 0;
     const struct ptl_tensor *t[4] = {&a->seq_offsets, &a->n_cached, &a->page_offsets, &a->page_ids};
     static const char *const names[4] = {"seq_offsets", "n_cached", "page_offsets", "page_ids"};
@@ -80,8 +81,10 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, st
     TRY(ptl_check_offsets("seq_offsets", &a->seq_offsets, a->k.shape[0]));
     job->n_seqs = a->seq_offsets.shape[0] - 1;
     TRY(ptl_check_extent("n_cached", &a->n_cached, 0, job->n_seqs, "number of sequences"));
-    TRY(ptl_check_extent("page_offsets", &a->page_offsets, 0, job->n_seqs + 1, "entries of seq_offsets"));
-    enum ptl_status status = ptl_check_offsets("page_offsets", &a->page_offsets, a->page_ids.shape[0]);
+    TRY(ptl_check_extent("page_offsets", &a->page_offsets, 0, job->n_seqs + 1,
+                         "entries of seq_offsets"));
+    enum ptl_status status =
+        ptl_check_offsets("page_offsets", &a->page_offsets, a->page_ids.shape[0]);
     if (status != PTL_OK) return status == PTL_ERR_SEQLEN ? PTL_ERR_TABLE : status;
     TRY(ptl_check_counts("num_targets", &a->num_targets, job->n_seqs, &type));
     TRY(ptl_check_counts("n_cached", &a->n_cached, job->n_seqs, &type));
@@ -97,19 +100,24 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a, st
         const int64_t first = ptl_index_at(&job->page_offsets, b);
         const int64_t n_pages = ptl_index_at(&job->page_offsets, b + 1) - first;
         if (rows < 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64
-                            ", expected 0 to its %" PRId64 " rows", ptl_index_at(&job->targets, b), b,
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "num_targets: %" PRId64 " in sequence %" PRId64
+                            ", expected 0 to its %" PRId64 " rows",
+                            ptl_index_at(&job->targets, b), b,
                             rows + ptl_index_at(&job->targets, b));
         if (rows == 0) continue;
         if (cached > INT64_MAX - rows || (cached + rows - 1) / page_size >= n_pages)
-            return ptl_fail(PTL_ERR_TABLE, "page_ids: %" PRId64 " pages for sequence %" PRId64
-                            ", too few for %" PRId64 " cached and %" PRId64 " new tokens", n_pages, b,
-                            cached, rows);
+            return ptl_fail(PTL_ERR_TABLE,
+                            "page_ids: %" PRId64 " pages for sequence %" PRId64
+                            ", too few for %" PRId64 " cached and %" PRId64 " new tokens",
+                            n_pages, b, cached, rows);
         for (int64_t i = cached / page_size; i <= (cached + rows - 1) / page_size; i++) {
             const int64_t id = ptl_index_at(&job->page_ids, first + i);
             if (id < 0 || id >= a->k_pages.shape[0])
-                return ptl_fail(PTL_ERR_TABLE, "page_ids: entry %" PRId64 " is %" PRId64
-                                ", expected 0 to %" PRId64, first + i, id, a->k_pages.shape[0] - 1);
+                return ptl_fail(PTL_ERR_TABLE,
+                                "page_ids: entry %" PRId64 " is %" PRId64
+                                ", expected 0 to %" PRId64,
+                                first + i, id, a->k_pages.shape[0] - 1);
         }
     }
     return PTL_OK;
@@ -135,8 +143,8 @@ static void append_worker(void *arg, int slot) {
     for (;;) {
         int64_t row = atomic_fetch_add(&job->drawn, job->rows_per_draw);
         if (row >= job->n_rows) return;
-        const int64_t end = row + job->rows_per_draw < job->n_rows ? row + job->rows_per_draw
-                                                                   : job->n_rows;
+        const int64_t end =
+            row + job->rows_per_draw < job->n_rows ? row + job->rows_per_draw : job->n_rows;
         int64_t low = 0, high = job->n_seqs - 1; /* the sequence that holds the row */
         while (low < high) {
             const int64_t mid = (low + high) / 2;

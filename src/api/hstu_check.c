@@ -12,10 +12,10 @@
 /* The largest head size. Nothing but scratch memory grows with it. */
 enum { MAX_HEAD_DIM = 1024 };
 
-#define TRY(call)                                        \
-    do {                                                 \
-        enum ptl_status try_status = (call);             \
-        if (try_status != PTL_OK) return try_status;     \
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        enum ptl_status try_status = (call);                                                       \
+        if (try_status != PTL_OK) return try_status;                                               \
     } while (0)
 
 /* ---- Tensors ----------------------------------------------------------------------------------- */
@@ -29,8 +29,9 @@ static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const char *ou
     for (int i = 0; i < 4; i++) {
         TRY(ptl_check_layout(names[i], t[i], 3, 4));
         if (t[i]->ndim != a->q.ndim)
-            return ptl_fail(PTL_ERR_SHAPE, "%s: %d axes, but q has %d; all are jagged (3) or dense (4)",
-                            names[i], (int)t[i]->ndim, (int)a->q.ndim);
+            return ptl_fail(PTL_ERR_SHAPE,
+                            "%s: %d axes, but q has %d; all are jagged (3) or dense (4)", names[i],
+                            (int)t[i]->ndim, (int)a->q.ndim);
         const enum ptl_dtype type = t[i]->dtype;
         if (type != PTL_F32 && type != PTL_F16 && type != PTL_BF16)
             return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected f32, f16 or bf16", names[i],
@@ -41,22 +42,25 @@ static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const char *ou
     }
     const int row = a->q.ndim - 3, head = row + 1, dim = row + 2;
     if (row == 1)
-        for (int i = 1; i < 4; i++) TRY(ptl_check_extent(names[i], t[i], 0, a->q.shape[0], "B of q"));
+        for (int i = 1; i < 4; i++)
+            TRY(ptl_check_extent(names[i], t[i], 0, a->q.shape[0], "B of q"));
     const int64_t hq = a->q.shape[head], hk = a->k.shape[head];
     if (hq < 1) return ptl_fail(PTL_ERR_SHAPE, "q: %" PRId64 " heads, expected at least 1", hq);
     if (hk < 1) return ptl_fail(PTL_ERR_SHAPE, "k: %" PRId64 " heads, expected at least 1", hk);
     if (hq % hk != 0)
-        return ptl_fail(PTL_ERR_SHAPE, "k: %" PRId64 " heads, but q has %" PRId64
-                        "; q heads must be a multiple of k heads", hk, hq);
+        return ptl_fail(PTL_ERR_SHAPE,
+                        "k: %" PRId64 " heads, but q has %" PRId64
+                        "; q heads must be a multiple of k heads",
+                        hk, hq);
     TRY(ptl_check_extent("v", &a->v, row, a->k.shape[row], "rows of k"));
     TRY(ptl_check_extent("v", &a->v, head, hk, "heads of k"));
     TRY(ptl_check_extent("k", &a->k, dim, a->q.shape[dim], "head size of q"));
     if (a->q.shape[dim] < 1 || a->q.shape[dim] > MAX_HEAD_DIM)
-        return ptl_fail(PTL_ERR_SHAPE, "q: head size %" PRId64 ", expected 1 to %d", a->q.shape[dim],
-                        MAX_HEAD_DIM);
+        return ptl_fail(PTL_ERR_SHAPE, "q: head size %" PRId64 ", expected 1 to %d",
+                        a->q.shape[dim], MAX_HEAD_DIM);
     if (a->v.shape[dim] < 1 || a->v.shape[dim] > MAX_HEAD_DIM)
-        return ptl_fail(PTL_ERR_SHAPE, "v: head size %" PRId64 ", expected 1 to %d", a->v.shape[dim],
-                        MAX_HEAD_DIM);
+        return ptl_fail(PTL_ERR_SHAPE, "v: head size %" PRId64 ", expected 1 to %d",
+                        a->v.shape[dim], MAX_HEAD_DIM);
     TRY(ptl_check_extent(out_name, out, row, a->q.shape[row], "rows of q"));
     TRY(ptl_check_extent(out_name, out, head, hq, "heads of q"));
     return ptl_check_extent(out_name, out, dim, a->v.shape[dim], "head size of v");
@@ -88,9 +92,10 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
     p->k_rows = a->k.shape[row];
     if (p->dense) {
         if (ptl_given(&a->seq_offsets_q) || ptl_given(&a->seq_offsets_k))
-            return ptl_fail(PTL_ERR_PARAM, "%s: given, but 4-axis q is the dense layout, which takes "
-                            "seqused instead", ptl_given(&a->seq_offsets_q) ? "seq_offsets_q"
-                                                                            : "seq_offsets_k");
+            return ptl_fail(PTL_ERR_PARAM,
+                            "%s: given, but 4-axis q is the dense layout, which takes "
+                            "seqused instead",
+                            ptl_given(&a->seq_offsets_q) ? "seq_offsets_q" : "seq_offsets_k");
         p->n_seqs = a->q.shape[0];
     } else {
         TRY(ptl_check_required("seq_offsets_q", &a->seq_offsets_q));
@@ -107,8 +112,10 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
         } else {
             const int64_t end = ptl_index_at(&p->offsets_k, p->n_seqs);
             if (end > p->k_rows)
-                return ptl_fail(PTL_ERR_SEQLEN, "k: %" PRId64 " rows, but seq_offsets_q, which serves for "
-                                "k too, ends with %" PRId64, p->k_rows, end);
+                return ptl_fail(PTL_ERR_SEQLEN,
+                                "k: %" PRId64 " rows, but seq_offsets_q, which serves for "
+                                "k too, ends with %" PRId64,
+                                p->k_rows, end);
         }
     }
     const struct ptl_tensor *used[2] = {&a->seqused_q, &a->seqused_k};
@@ -126,22 +133,26 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
             const int64_t room = p->dense ? (side ? p->k_rows : p->q_rows)
                                           : ptl_index_at(offsets, b + 1) - ptl_index_at(offsets, b);
             if (n < 0 || n > room)
-                return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 " for sequence %" PRId64
-                                ", expected 0 to %" PRId64, names[side], n, b, room);
+                return ptl_fail(PTL_ERR_SEQLEN,
+                                "%s: %" PRId64 " for sequence %" PRId64 ", expected 0 to %" PRId64,
+                                names[side], n, b, room);
         }
     }
     return PTL_OK;
 }
 
-static enum ptl_status check_max_seqlen(const char *name, int64_t given, bool dense, int64_t dense_rows,
-                                        int64_t longest, int64_t *max) {
+static enum ptl_status check_max_seqlen(const char *name, int64_t given, bool dense,
+                                        int64_t dense_rows, int64_t longest, int64_t *max) {
     *max = dense ? dense_rows : longest;
     if (given == -1) return PTL_OK;
-    if (given < 1) return ptl_fail(PTL_ERR_PARAM, "%s: %" PRId64 ", expected at least 1 (or -1: the "
-                                   "longest sequence)", name, given);
+    if (given < 1)
+        return ptl_fail(PTL_ERR_PARAM,
+                        "%s: %" PRId64 ", expected at least 1 (or -1: the "
+                        "longest sequence)",
+                        name, given);
     if (longest > given)
-        return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 ", but a sequence has %" PRId64 " rows", name,
-                        given, longest);
+        return ptl_fail(PTL_ERR_SEQLEN, "%s: %" PRId64 ", but a sequence has %" PRId64 " rows",
+                        name, given, longest);
     *max = given;
     return PTL_OK;
 }
@@ -158,7 +169,8 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     if (p->dense)
         return ptl_fail(PTL_ERR_PARAM, "k_pages: given with 4-axis q; the paged layout is jagged");
     if (ptl_given(&a->seqused_k))
-        return ptl_fail(PTL_ERR_PARAM, "seqused_k: given with k_pages, which say the lengths themselves");
+        return ptl_fail(PTL_ERR_PARAM,
+                        "seqused_k: given with k_pages, which say the lengths themselves");
     for (int i = 0; i < 2; i++) {
         TRY(ptl_check_layout(names[i], t[i], 4, 4));
         if (t[i]->dtype != a->q.dtype)
@@ -174,7 +186,8 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
         return ptl_fail(PTL_ERR_SHAPE, "k_pages: page size 0, expected 1 or more");
     for (int i = 2; i < 5; i++) TRY(ptl_check_index(names[i], t[i], 1, 1, index_type));
     TRY(ptl_check_extent("page_offsets", &a->page_offsets, 0, p->n_seqs + 1, "sequences + 1"));
-    TRY(ptl_check_extent("last_page_lens", &a->last_page_lens, 0, p->n_seqs, "number of sequences"));
+    TRY(ptl_check_extent("last_page_lens", &a->last_page_lens, 0, p->n_seqs,
+                         "number of sequences"));
 
     struct ptl_hstu_pages *g = &p->pages;
     g->on = true;
@@ -190,18 +203,23 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     for (int64_t b = 0; b <= p->n_seqs; b++) {
         const int64_t at = ptl_index_at(&g->offsets, b);
         if ((b == 0 && at != 0) || at < before || at > a->page_ids.shape[0])
-            return ptl_fail(PTL_ERR_TABLE, "page_offsets: entry %" PRId64 " is %" PRId64 ", expected from 0 "
-                            "on, not decreasing, at most the %" PRId64 " page_ids", b, at,
-                            a->page_ids.shape[0]);
+            return ptl_fail(PTL_ERR_TABLE,
+                            "page_offsets: entry %" PRId64 " is %" PRId64 ", expected from 0 "
+                            "on, not decreasing, at most the %" PRId64 " page_ids",
+                            b, at, a->page_ids.shape[0]);
         const int64_t last = b > 0 ? ptl_index_at(&g->last_lens, b - 1) : 1;
         if (at > before && (last < 1 || last > g->page_size))
-            return ptl_fail(PTL_ERR_TABLE, "last_page_lens: %" PRId64 " for sequence %" PRId64
-                            ", expected 1 to %" PRId64, last, b - 1, g->page_size);
+            return ptl_fail(PTL_ERR_TABLE,
+                            "last_page_lens: %" PRId64 " for sequence %" PRId64
+                            ", expected 1 to %" PRId64,
+                            last, b - 1, g->page_size);
         for (; before < at; before++) {
             const int64_t id = ptl_index_at(&g->ids, before);
             if (id < 0 || id >= a->k_pages.shape[0])
-                return ptl_fail(PTL_ERR_TABLE, "page_ids: entry %" PRId64 " is %" PRId64
-                                ", expected 0 to %" PRId64, before, id, a->k_pages.shape[0] - 1);
+                return ptl_fail(PTL_ERR_TABLE,
+                                "page_ids: entry %" PRId64 " is %" PRId64
+                                ", expected 0 to %" PRId64,
+                                before, id, a->k_pages.shape[0] - 1);
         }
     }
     if (ptl_given(&a->seq_offsets_k)) {
@@ -211,19 +229,24 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     }
     const struct ptl_index offsets_k = index_of(&a->seq_offsets_k, 0);
     for (int64_t b = 0; b < p->n_seqs; b++) {
-        const int64_t targets = ptl_index_at(&p->targets, b); /* before cached + targets is formed */
-        const int64_t uq = p->used_q.data ? ptl_index_at(&p->used_q, b)
-                                          : ptl_index_at(&p->offsets_q, b + 1) -
-                                                ptl_index_at(&p->offsets_q, b);
+        const int64_t targets =
+            ptl_index_at(&p->targets, b); /* before cached + targets is formed */
+        const int64_t uq =
+            p->used_q.data ? ptl_index_at(&p->used_q, b)
+                           : ptl_index_at(&p->offsets_q, b + 1) - ptl_index_at(&p->offsets_q, b);
         if (targets > uq)
-            return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64 ", more than its %"
-                            PRId64 " rows of q, which paged keys need", targets, b, uq);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "num_targets: %" PRId64 " in sequence %" PRId64
+                            ", more than its %" PRId64 " rows of q, which paged keys need",
+                            targets, b, uq);
         const struct ptl_hstu_seq s = ptl_hstu_sequence(p, b);
         if (!offsets_k.data) continue;
         const int64_t n = ptl_index_at(&offsets_k, b + 1) - ptl_index_at(&offsets_k, b);
         if (n != s.uk)
-            return ptl_fail(PTL_ERR_SEQLEN, "seq_offsets_k: %" PRId64 " keys in sequence %" PRId64
-                            ", expected %" PRId64 " (cached + targets)", n, b, s.uk);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "seq_offsets_k: %" PRId64 " keys in sequence %" PRId64
+                            ", expected %" PRId64 " (cached + targets)",
+                            n, b, s.uk);
     }
     return PTL_OK;
 }
@@ -257,21 +280,23 @@ static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hs
                               : a->min_full_attn_seq_len   ? "min_full_attn_seq_len"
                                                            : NULL;
     if (causal_only && a->window_right != 0)
-        return ptl_fail(PTL_ERR_PARAM, "%s: given with window_right %" PRId64 ", expected window_right 0 "
-                        "(causal)", causal_only, a->window_right);
+        return ptl_fail(PTL_ERR_PARAM,
+                        "%s: given with window_right %" PRId64 ", expected window_right 0 "
+                        "(causal)",
+                        causal_only, a->window_right);
     return PTL_OK;
 }
 
 /* A mask that excludes the rule's options. Paged keys use num_targets for their layout. */
 static enum ptl_status check_no_rule(const char *name, const struct ptl_hstu_params *a) {
-    const char *other = ptl_given(&a->num_contexts)                                 ? "num_contexts"
-                        : ptl_given(&a->num_targets) && !is_paged(a)                ? "num_targets"
-                        : a->min_full_attn_seq_len                               ? "min_full_attn_seq_len"
-                        : a->window_left != -1 || a->window_right != 0              ? "a window"
-                                                                                    : NULL;
+    const char *other = ptl_given(&a->num_contexts)                    ? "num_contexts"
+                        : ptl_given(&a->num_targets) && !is_paged(a)   ? "num_targets"
+                        : a->min_full_attn_seq_len                     ? "min_full_attn_seq_len"
+                        : a->window_left != -1 || a->window_right != 0 ? "a window"
+                                                                       : NULL;
     if (!other) return PTL_OK;
-    return ptl_fail(PTL_ERR_PARAM, "%s: given together with %s; it excludes the rule's options", name,
-                    other);
+    return ptl_fail(PTL_ERR_PARAM, "%s: given together with %s; it excludes the rule's options",
+                    name, other);
 }
 
 static enum ptl_status check_dense_mask(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
@@ -282,7 +307,8 @@ static enum ptl_status check_dense_mask(const struct ptl_hstu_params *a, struct 
     TRY(ptl_check_layout("mask", m, 4, 4));
     if (m->dtype != PTL_U8)
         return ptl_fail(PTL_ERR_DTYPE, "mask: %s, expected u8", ptl_dtype_name(m->dtype));
-    if (m->shape[0] != 1) TRY(ptl_check_extent("mask", m, 0, p->n_seqs, "number of sequences, or 1"));
+    if (m->shape[0] != 1)
+        TRY(ptl_check_extent("mask", m, 0, p->n_seqs, "number of sequences, or 1"));
     if (m->shape[1] != 1) TRY(ptl_check_extent("mask", m, 1, p->n_q_heads, "heads of q, or 1"));
     TRY(ptl_check_extent("mask", m, 2, max_q, "max_seqlen_q"));
     TRY(ptl_check_extent("mask", m, 3, max_k, "max_seqlen_k"));
@@ -293,7 +319,8 @@ static enum ptl_status check_dense_mask(const struct ptl_hstu_params *a, struct 
     return PTL_OK;
 }
 
-static enum ptl_status check_intervals(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
+static enum ptl_status check_intervals(const struct ptl_hstu_params *a,
+                                       struct ptl_hstu_problem *p) {
     const struct ptl_tensor *t = &a->intervals;
     if (!ptl_given(t)) return PTL_OK;
     TRY(check_no_rule("intervals", a));
@@ -302,15 +329,18 @@ static enum ptl_status check_intervals(const struct ptl_hstu_params *a, struct p
     const int n_axes = p->dense ? 3 : 2;
     TRY(ptl_check_layout("intervals", t, n_axes, n_axes));
     if (t->dtype != PTL_I32 && t->dtype != PTL_I64)
-        return ptl_fail(PTL_ERR_DTYPE, "intervals: %s, expected i32 or i64", ptl_dtype_name(t->dtype));
+        return ptl_fail(PTL_ERR_DTYPE, "intervals: %s, expected i32 or i64",
+                        ptl_dtype_name(t->dtype));
     if (p->dense) TRY(ptl_check_extent("intervals", t, 0, p->n_seqs, "B of q"));
     TRY(ptl_check_extent("intervals", t, n_axes - 2, p->q_rows, "rows of q"));
     if (t->shape[n_axes - 1] % 2 != 0)
-        return ptl_fail(PTL_ERR_SHAPE, "intervals: %" PRId64 " on the last axis, expected an even number "
-                        "(pairs)", t->shape[n_axes - 1]);
-    p->intervals = (struct ptl_hstu_intervals){t->data, t->dtype == PTL_I64,
-                                               p->dense ? t->stride[0] : 0, t->stride[n_axes - 2],
-                                               t->shape[n_axes - 1] / 2};
+        return ptl_fail(PTL_ERR_SHAPE,
+                        "intervals: %" PRId64 " on the last axis, expected an even number "
+                        "(pairs)",
+                        t->shape[n_axes - 1]);
+    p->intervals =
+        (struct ptl_hstu_intervals){t->data, t->dtype == PTL_I64, p->dense ? t->stride[0] : 0,
+                                    t->stride[n_axes - 2], t->shape[n_axes - 1] / 2};
     return PTL_OK;
 }
 
@@ -329,12 +359,17 @@ static enum ptl_status check_dense_bias(const struct ptl_hstu_params *a, struct 
     const bool by_key = a->bias_rows == PTL_HSTU_BIAS_KEY;
     if (t->shape[0] != 1)
         TRY(ptl_check_extent("attn_bias", t, 0, p->n_seqs, "number of sequences, or 1"));
-    if (t->shape[1] != 1) TRY(ptl_check_extent("attn_bias", t, 1, p->n_q_heads, "heads of q, or 1"));
+    if (t->shape[1] != 1)
+        TRY(ptl_check_extent("attn_bias", t, 1, p->n_q_heads, "heads of q, or 1"));
     TRY(ptl_check_extent("attn_bias", t, 2, by_key ? max_k : max_q,
                          by_key ? "max_seqlen_k" : "max_seqlen_q"));
     TRY(ptl_check_extent("attn_bias", t, 3, max_k, "max_seqlen_k"));
-    p->bias = (struct ptl_hstu_bias){t->data, t->dtype, t->shape[0] == 1 ? 0 : t->stride[0],
-                                     t->shape[1] == 1 ? 0 : t->stride[1], t->stride[2], by_key};
+    p->bias = (struct ptl_hstu_bias){t->data,
+                                     t->dtype,
+                                     t->shape[0] == 1 ? 0 : t->stride[0],
+                                     t->shape[1] == 1 ? 0 : t->stride[1],
+                                     t->stride[2],
+                                     by_key};
     return PTL_OK;
 }
 
@@ -361,8 +396,10 @@ static enum ptl_status check_tables(const struct ptl_hstu_params *a, struct ptl_
         TRY(check_table("pos_table", &a->pos_table, p->n_q_heads));
         const int64_t entries = a->pos_table.shape[a->pos_table.ndim - 1];
         if (entries % 2 == 0 || (entries + 1) / 2 < longest)
-            return ptl_fail(PTL_ERR_SHAPE, "pos_table: %" PRId64 " entries, expected 2N - 1 with N at least "
-                            "the longest sequence, %" PRId64, entries, longest);
+            return ptl_fail(PTL_ERR_SHAPE,
+                            "pos_table: %" PRId64 " entries, expected 2N - 1 with N at least "
+                            "the longest sequence, %" PRId64,
+                            entries, longest);
         t->pos = a->pos_table.data;
         t->n = (entries + 1) / 2;
         t->pos_head_stride = a->pos_table.ndim == 2 ? a->pos_table.stride[0] : 0;
@@ -384,14 +421,16 @@ static enum ptl_status check_tables(const struct ptl_hstu_params *a, struct ptl_
     t->thresholds = a->time_thresholds.data;
     for (int64_t i = 1; i < t->n_thresholds; i++)
         if (t->thresholds[i] < t->thresholds[i - 1])
-            return ptl_fail(PTL_ERR_PARAM, "time_thresholds: entry %" PRId64 " is %" PRId64 ", less than %"
-                            PRId64 " before it, expected ascending", i, t->thresholds[i],
-                            t->thresholds[i - 1]);
+            return ptl_fail(PTL_ERR_PARAM,
+                            "time_thresholds: entry %" PRId64 " is %" PRId64 ", less than %" PRId64
+                            " before it, expected ascending",
+                            i, t->thresholds[i], t->thresholds[i - 1]);
     t->stamps = a->timestamps.data;
     t->stamps_by_row = a->timestamps.ndim == 1;
     if (t->stamps_by_row) {
         if (p->dense || p->pages.on)
-            return ptl_fail(PTL_ERR_SHAPE, "timestamps: 1 axis, expected [B, max_seqlen_k] with dense or "
+            return ptl_fail(PTL_ERR_SHAPE,
+                            "timestamps: 1 axis, expected [B, max_seqlen_k] with dense or "
                             "paged keys");
         TRY(ptl_check_extent("timestamps", &a->timestamps, 0, p->k_rows, "rows of k"));
     } else {
@@ -418,26 +457,30 @@ static enum ptl_status check_bias(const struct ptl_hstu_params *a, struct ptl_hs
 /* ---- Lengths, scale, memory ------------------------------------------------------------------------ */
 
 /* Lengths against each other, sequence by sequence. */
-static enum ptl_status check_lengths(const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p,
-                                     int64_t *longest_q, int64_t *longest_k) {
+static enum ptl_status check_lengths(const struct ptl_hstu_params *a,
+                                     const struct ptl_hstu_problem *p, int64_t *longest_q,
+                                     int64_t *longest_k) {
     /* rows of a bias by key, and times, are those of the queries' positions */
     const bool by_position = ptl_given(&a->time_table) ||
                              (ptl_given(&a->attn_bias) && a->bias_rows == PTL_HSTU_BIAS_KEY);
-    const bool any_uq = !by_position &&
-                        (ptl_given(&a->mask) || ptl_given(&a->intervals) ||
-                         (p->window_left < 0 && p->window_right < 0));
+    const bool any_uq = !by_position && (ptl_given(&a->mask) || ptl_given(&a->intervals) ||
+                                         (p->window_left < 0 && p->window_right < 0));
     *longest_q = *longest_k = 0;
     for (int64_t b = 0; b < p->n_seqs; b++) {
         const struct ptl_hstu_seq s = ptl_hstu_sequence(p, b);
         if (s.uq > *longest_q) *longest_q = s.uq;
         if (s.uk > *longest_k) *longest_k = s.uk;
         if (s.uq > s.uk && !any_uq)
-            return ptl_fail(PTL_ERR_SEQLEN, "q: %" PRId64 " rows in sequence %" PRId64 ", more than its %"
-                            PRId64 " keys; only window (-1, -1), mask and intervals take that, without "
-                            "time_table and bias_rows KEY", s.uq, b, s.uk);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "q: %" PRId64 " rows in sequence %" PRId64 ", more than its %" PRId64
+                            " keys; only window (-1, -1), mask and intervals take that, without "
+                            "time_table and bias_rows KEY",
+                            s.uq, b, s.uk);
         if (s.targets > s.uk && s.uq > 0)
-            return ptl_fail(PTL_ERR_SEQLEN, "num_targets: %" PRId64 " in sequence %" PRId64
-                            ", more than its %" PRId64 " keys", s.targets, b, s.uk);
+            return ptl_fail(PTL_ERR_SEQLEN,
+                            "num_targets: %" PRId64 " in sequence %" PRId64
+                            ", more than its %" PRId64 " keys",
+                            s.targets, b, s.uk);
     }
     return PTL_OK;
 }
@@ -476,8 +519,10 @@ static enum ptl_status check_scale(const struct ptl_hstu_params *a, struct ptl_h
         for (int64_t i = 0; i < seq.uq; i++) {
             const float x = *(const float *)ptl_rows_at(&p->scale_rows, seq.b, seq.q_row + i, 0);
             if (!isfinite(x))
-                return ptl_fail(PTL_ERR_PARAM, "attn_scale: %g for row %" PRId64 " of sequence %" PRId64
-                                ", expected finite numbers", x, i, b);
+                return ptl_fail(PTL_ERR_PARAM,
+                                "attn_scale: %g for row %" PRId64 " of sequence %" PRId64
+                                ", expected finite numbers",
+                                x, i, b);
         }
     }
     return PTL_OK;
@@ -491,14 +536,27 @@ struct named {
 static enum ptl_status check_aliases(const struct ptl_hstu_params *a, const char *name,
                                      const struct ptl_tensor *out) {
     const struct named inputs[] = {
-        {"q", &a->q}, {"k", &a->k}, {"v", &a->v}, {"mask", &a->mask}, {"attn_scale", &a->attn_scale},
-        {"seq_offsets_q", &a->seq_offsets_q}, {"seq_offsets_k", &a->seq_offsets_k},
-        {"seqused_q", &a->seqused_q}, {"seqused_k", &a->seqused_k},
-        {"num_contexts", &a->num_contexts}, {"num_targets", &a->num_targets},
-        {"intervals", &a->intervals}, {"attn_bias", &a->attn_bias}, {"pos_table", &a->pos_table},
-        {"time_table", &a->time_table}, {"time_thresholds", &a->time_thresholds},
-        {"timestamps", &a->timestamps}, {"k_pages", &a->k_pages}, {"v_pages", &a->v_pages},
-        {"page_offsets", &a->page_offsets}, {"page_ids", &a->page_ids},
+        {"q", &a->q},
+        {"k", &a->k},
+        {"v", &a->v},
+        {"mask", &a->mask},
+        {"attn_scale", &a->attn_scale},
+        {"seq_offsets_q", &a->seq_offsets_q},
+        {"seq_offsets_k", &a->seq_offsets_k},
+        {"seqused_q", &a->seqused_q},
+        {"seqused_k", &a->seqused_k},
+        {"num_contexts", &a->num_contexts},
+        {"num_targets", &a->num_targets},
+        {"intervals", &a->intervals},
+        {"attn_bias", &a->attn_bias},
+        {"pos_table", &a->pos_table},
+        {"time_table", &a->time_table},
+        {"time_thresholds", &a->time_thresholds},
+        {"timestamps", &a->timestamps},
+        {"k_pages", &a->k_pages},
+        {"v_pages", &a->v_pages},
+        {"page_offsets", &a->page_offsets},
+        {"page_ids", &a->page_ids},
         {"last_page_lens", &a->last_page_lens},
     };
     TRY(ptl_check_no_self_overlap(name, out));
@@ -541,12 +599,14 @@ static enum ptl_status check_inputs(const struct ptl_hstu_params *a, const char 
 static enum ptl_status check_params(const struct ptl_hstu_params *a) {
     if (!a) return ptl_fail(PTL_ERR_NULL, "params: NULL, expected arguments");
     if (a->struct_size != sizeof *a)
-        return ptl_fail(PTL_ERR_PARAM, "params.struct_size: %zu, expected %zu; use ptl_hstu_params_init",
+        return ptl_fail(PTL_ERR_PARAM,
+                        "params.struct_size: %zu, expected %zu; use ptl_hstu_params_init",
                         a->struct_size, sizeof *a);
     return PTL_OK;
 }
 
-enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p) {
+enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a,
+                                       struct ptl_hstu_problem *p) {
     TRY(check_params(a));
     TRY(check_inputs(a, "out", &a->out, p));
     p->out = rows_of(&a->out);
@@ -566,11 +626,10 @@ static enum ptl_status check_like(const char *name, const struct ptl_tensor *t, 
     return PTL_OK;
 }
 
-static enum ptl_status check_optional(const char *name, const struct ptl_tensor *t, const char *of_name,
-                                      const struct ptl_tensor *of) {
+static enum ptl_status check_optional(const char *name, const struct ptl_tensor *t,
+                                      const char *of_name, const struct ptl_tensor *of) {
     if (!ptl_given(t)) return PTL_OK;
-    if (!ptl_given(of))
-        return ptl_fail(PTL_ERR_PARAM, "%s: asked for without %s", name, of_name);
+    if (!ptl_given(of)) return ptl_fail(PTL_ERR_PARAM, "%s: asked for without %s", name, of_name);
     return check_like(name, t, of_name, of);
 }
 
@@ -587,12 +646,14 @@ static enum ptl_status check_ds(const struct ptl_tensor *t, struct ptl_hstu_prob
     return PTL_OK;
 }
 
-enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const struct ptl_hstu_grads *d,
-                                        struct ptl_hstu_problem *p, struct ptl_hstu_gradients *g) {
+enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a,
+                                        const struct ptl_hstu_grads *d, struct ptl_hstu_problem *p,
+                                        struct ptl_hstu_gradients *g) {
     TRY(check_params(a));
     if (!d) return ptl_fail(PTL_ERR_NULL, "grads: NULL, expected gradients");
     if (d->struct_size != sizeof *d)
-        return ptl_fail(PTL_ERR_PARAM, "grads.struct_size: %zu, expected %zu; use ptl_hstu_grads_init",
+        return ptl_fail(PTL_ERR_PARAM,
+                        "grads.struct_size: %zu, expected %zu; use ptl_hstu_grads_init",
                         d->struct_size, sizeof *d);
     if (is_paged(a))
         return ptl_fail(PTL_ERR_PARAM, "k_pages: given, but paged keys have no backward");
@@ -609,9 +670,13 @@ enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const s
     TRY(check_optional("dtime_table", &d->dtime_table, "time_table", &a->time_table));
     TRY(check_ds(&d->ds, p, g));
 
-    const struct named outputs[] = {{"dq", &d->dq}, {"dk", &d->dk}, {"dv", &d->dv},
-                                    {"dbias", &d->dbias}, {"dpos_table", &d->dpos_table},
-                                    {"dtime_table", &d->dtime_table}, {"ds", &d->ds}};
+    const struct named outputs[] = {{"dq", &d->dq},
+                                    {"dk", &d->dk},
+                                    {"dv", &d->dv},
+                                    {"dbias", &d->dbias},
+                                    {"dpos_table", &d->dpos_table},
+                                    {"dtime_table", &d->dtime_table},
+                                    {"ds", &d->ds}};
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
         if (!ptl_given(outputs[i].t)) continue;
         TRY(check_aliases(a, outputs[i].name, outputs[i].t));
@@ -626,8 +691,11 @@ enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const s
     g->dv = rows_of(&d->dv);
     if (ptl_given(&d->dbias)) {
         const struct ptl_tensor *t = &d->dbias;
-        g->dbias = (struct ptl_hstu_bias){t->data, t->dtype, t->shape[0] == 1 ? 0 : t->stride[0],
-                                          t->shape[1] == 1 ? 0 : t->stride[1], t->stride[2],
+        g->dbias = (struct ptl_hstu_bias){t->data,
+                                          t->dtype,
+                                          t->shape[0] == 1 ? 0 : t->stride[0],
+                                          t->shape[1] == 1 ? 0 : t->stride[1],
+                                          t->stride[2],
                                           p->bias.by_key};
         memcpy(g->dbias_shape, t->shape, sizeof t->shape);
         memcpy(g->dbias_stride, t->stride, sizeof t->stride);

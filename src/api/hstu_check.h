@@ -6,7 +6,8 @@
 
 /* PTL_OK and a filled problem, or a refusal that names the argument. */
 enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p);
-enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a, const struct ptl_hstu_grads *d,
-                                        struct ptl_hstu_problem *p, struct ptl_hstu_gradients *g);
+enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a,
+                                        const struct ptl_hstu_grads *d, struct ptl_hstu_problem *p,
+                                        struct ptl_hstu_gradients *g);
 
 #endif

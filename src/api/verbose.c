@@ -28,8 +28,7 @@ static void print_list(FILE *f, const char *key, const struct ptl_index *x, int6
         fprintf(f, "%" PRId64, ptl_index_at(x, 0));
         return;
     }
-    for (int64_t i = 0; i < n; i++)
-        fprintf(f, "%s%" PRId64, i ? "," : "list:", ptl_index_at(x, i));
+    for (int64_t i = 0; i < n; i++) fprintf(f, "%s%" PRId64, i ? "," : "list:", ptl_index_at(x, i));
 }
 
 /* Lengths of the sequences as the arrays hold them: list:3,5 or summary:min,mean,max. */
@@ -43,8 +42,8 @@ static void print_lengths(FILE *f, const char *key, const struct ptl_index *offs
         if (length > most) most = length;
     }
     if (n > MAX_LISTED)
-        fprintf(f, "%" PRId64 ",%.1f,%" PRId64, least,
-                (double)ptl_index_at(offsets, n) / (double)n, most);
+        fprintf(f, "%" PRId64 ",%.1f,%" PRId64, least, (double)ptl_index_at(offsets, n) / (double)n,
+                most);
 }
 
 /* The keys of all sequences as one list, where no array holds them: the paged layout. */
@@ -85,9 +84,9 @@ static void print_bias(FILE *f, const struct ptl_hstu_params *a, const struct pt
     if (!isnan(a->bias_scale)) fprintf(f, " bias_scale=%.9g", (double)a->bias_scale);
 }
 
-void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struct ptl_hstu_params *a,
-                      const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g,
-                      double begin) {
+void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx,
+                      const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p,
+                      const struct ptl_hstu_gradients *g, double begin) {
     static const char *const executors[] = {"auto", "serial", "pool", "host"};
     if (begin < 0.0) return;
     const double ms = 1e3 * (ptl_verbose_begin() - begin);

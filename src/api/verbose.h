@@ -8,8 +8,8 @@
 double ptl_verbose_begin(void);
 
 /* Logs a finished call, of backward when g is not NULL; returns at once when begin is negative. */
-void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx, const struct ptl_hstu_params *a,
-                      const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g,
-                      double begin);
+void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx,
+                      const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p,
+                      const struct ptl_hstu_gradients *g, double begin);
 
 #endif

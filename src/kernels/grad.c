@@ -6,14 +6,15 @@
 enum { W = V_PANEL * V_LANES };
 
 /* All n columns, in groups of three vectors, or two and two rather than three and one, and a tail. */
-V_INLINE void columns(const enum sink sink, const enum sink tail_sink, struct operands o, int n, int nm) {
+V_INLINE void columns(const enum sink sink, const enum sink tail_sink, struct operands o, int n,
+                      int nm) {
     int left = n / V_LANES;
     o.width = n % V_LANES;
-#define GROUP(nv, nr, how)                    \
-    do {                                      \
-        register_rows(nv, nr, how, o, nm);    \
-        o.a += nv * V_LANES;                  \
-        o.c += nv * V_LANES;                  \
+#define GROUP(nv, nr, how)                                                                         \
+    do {                                                                                           \
+        register_rows(nv, nr, how, o, nm);                                                         \
+        o.a += nv * V_LANES;                                                                       \
+        o.c += nv * V_LANES;                                                                       \
     } while (0)
     while (left > 0) {
         if (left == 1) {
@@ -32,18 +33,34 @@ V_INLINE void columns(const enum sink sink, const enum sink tail_sink, struct op
 }
 
 void KERNEL(grad_keys_f32)(const float *s, ptrdiff_t panel_step, int n_rows, int n_keys,
-                           const float *a, ptrdiff_t a_stride, int n, float *c, ptrdiff_t c_stride) {
+                           const float *a, ptrdiff_t a_stride, int n, float *c,
+                           ptrdiff_t c_stride) {
     const int padded = (n + V_LANES - 1) / V_LANES * V_LANES;
     columns(ADD, PARTIAL_ADD,
-            (struct operands){.a = a, .b = s, .c = c, .a_step = a_stride, .bm = W, .bx = 1,
-                              .b_part = panel_step, .c_step = c_stride, .part = W, .nx = n_rows},
+            (struct operands){.a = a,
+                              .b = s,
+                              .c = c,
+                              .a_step = a_stride,
+                              .bm = W,
+                              .bx = 1,
+                              .b_part = panel_step,
+                              .c_step = c_stride,
+                              .part = W,
+                              .nx = n_rows},
             padded, n_keys);
 }
 
-void KERNEL(grad_rows_f32)(const float *s, int n_rows, int n_keys, const float *a, ptrdiff_t a_stride,
-                           int n, float *c, ptrdiff_t c_stride, bool first) {
-    const struct operands o = {.a = a, .b = s, .c = c, .a_step = a_stride, .bm = 1, .bx = W,
-                               .c_step = c_stride, .part = INT_MAX, .nx = n_keys};
+void KERNEL(grad_rows_f32)(const float *s, int n_rows, int n_keys, const float *a,
+                           ptrdiff_t a_stride, int n, float *c, ptrdiff_t c_stride, bool first) {
+    const struct operands o = {.a = a,
+                               .b = s,
+                               .c = c,
+                               .a_step = a_stride,
+                               .bm = 1,
+                               .bx = W,
+                               .c_step = c_stride,
+                               .part = INT_MAX,
+                               .nx = n_keys};
     if (first) columns(ADD_TO_ZERO, PARTIAL_ADD_TO_ZERO, o, n, n_rows);
     else columns(ADD, PARTIAL_ADD, o, n, n_rows);
 }
@@ -65,8 +82,8 @@ void KERNEL(grad_keys_masked_f32)(const float *s, ptrdiff_t panel_step, int n_ro
 }
 
 void KERNEL(grad_rows_masked_f32)(const float *s, int n_rows, int n_keys, const float *a,
-                                  ptrdiff_t a_stride, int n, float *c, ptrdiff_t c_stride, bool first,
-                                  const uint64_t *mask) {
+                                  ptrdiff_t a_stride, int n, float *c, ptrdiff_t c_stride,
+                                  bool first, const uint64_t *mask) {
     for (int i = 0; i < n_rows; i++)
         for (int d = 0; d < n; d += V_LANES) {
             const int width = n - d < V_LANES ? n - d : V_LANES;

@@ -4,11 +4,18 @@
 
 enum { W = V_PANEL * V_LANES };
 
-V_INLINE void product(const int nv, const int nr, const enum sink sink, const float *a, const float *b,
-                      ptrdiff_t bm, ptrdiff_t bx, float *c, int nm, int nx) {
+V_INLINE void product(const int nv, const int nr, const enum sink sink, const float *a,
+                      const float *b, ptrdiff_t bm, ptrdiff_t bx, float *c, int nm, int nx) {
     register_rows(nv, nr, sink,
-                  (struct operands){.a = a, .b = b, .c = c, .a_step = W, .bm = bm, .bx = bx, .c_step = W,
-                                    .part = INT_MAX, .nx = nx},
+                  (struct operands){.a = a,
+                                    .b = b,
+                                    .c = c,
+                                    .a_step = W,
+                                    .bm = bm,
+                                    .bx = bx,
+                                    .c_step = W,
+                                    .part = INT_MAX,
+                                    .nx = nx},
                   nm);
 }
 

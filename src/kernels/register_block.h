@@ -24,8 +24,7 @@ struct operands {
  * live in registers. Nothing else may: one more live vector, a hoisted zero even, spills a sum. */
 V_INLINE void register_block(const int nv, const int nr, const enum sink sink, struct operands o) {
     vf acc[12][V_PANEL];
-    UNROLL for (int m = 0; m < nr; m++)
-        UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_zero();
+    UNROLL for (int m = 0; m < nr; m++) UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_zero();
     for (int left = o.nx; left > 0; left -= o.part, o.b += o.b_part) {
         const float *at = o.b;
         const int n = left < o.part ? left : o.part;
@@ -40,26 +39,26 @@ V_INLINE void register_block(const int nv, const int nr, const enum sink sink, s
             at += o.bx;
         }
     }
-    UNROLL for (int m = 0; m < nr; m++)
-        UNROLL for (int v = 0; v < nv; v++) {
-            float *p = o.c + m * o.c_step + v * V_LANES;
-            /* 0 + -0 is +0, as when the zero was in memory */
-            if (sink == OVERWRITE) v_store(p, acc[m][v]);
-            if (sink == ADD) v_store(p, v_add(v_load(p), acc[m][v]));
-            if (sink == ADD_TO_ZERO) v_store(p, v_add(v_zero(), acc[m][v]));
-            if (sink == PARTIAL_ADD) v_store_n(p, v_add(v_load_n(p, o.width), acc[m][v]), o.width);
-            if (sink == PARTIAL_ADD_TO_ZERO) v_store_n(p, v_add(v_zero(), acc[m][v]), o.width);
-        }
+    UNROLL for (int m = 0; m < nr; m++) UNROLL for (int v = 0; v < nv; v++) {
+        float *p = o.c + m * o.c_step + v * V_LANES;
+        /* 0 + -0 is +0, as when the zero was in memory */
+        if (sink == OVERWRITE) v_store(p, acc[m][v]);
+        if (sink == ADD) v_store(p, v_add(v_load(p), acc[m][v]));
+        if (sink == ADD_TO_ZERO) v_store(p, v_add(v_zero(), acc[m][v]));
+        if (sink == PARTIAL_ADD) v_store_n(p, v_add(v_load_n(p, o.width), acc[m][v]), o.width);
+        if (sink == PARTIAL_ADD_TO_ZERO) v_store_n(p, v_add(v_zero(), acc[m][v]), o.width);
+    }
 }
 
 /* All nm rows: blocks of nr, then the remainder by halves. */
-V_INLINE void register_rows(const int nv, const int nr, const enum sink sink, struct operands o, int nm) {
-#define BLOCK(rows)                                 \
-    do {                                            \
-        register_block(nv, rows, sink, o);          \
-        o.b += rows * o.bm;                         \
-        o.c += rows * o.c_step;                     \
-        nm -= rows;                                 \
+V_INLINE void register_rows(const int nv, const int nr, const enum sink sink, struct operands o,
+                            int nm) {
+#define BLOCK(rows)                                                                                \
+    do {                                                                                           \
+        register_block(nv, rows, sink, o);                                                         \
+        o.b += rows * o.bm;                                                                        \
+        o.c += rows * o.c_step;                                                                    \
+        nm -= rows;                                                                                \
     } while (0)
     while (nm >= nr) BLOCK(nr);
     if (nr > 8 && nm >= 8) BLOCK(8);

@@ -52,8 +52,8 @@ V_INLINE void silu_vectors(vf *x, const int n) {
 V_INLINE void silu_lines(const int nv, const int rows, const bool masked, float *s, vf alpha,
                          const uint64_t *mask) {
     vf x[4];
-    UNROLL for (int i = 0; i < rows * nv; i++)
-        x[i] = v_mul(alpha, v_load(s + i / nv * W + i % nv * V_LANES));
+    UNROLL for (int i = 0; i < rows * nv; i++) x[i] =
+        v_mul(alpha, v_load(s + i / nv * W + i % nv * V_LANES));
     silu_vectors(x, rows * nv);
     UNROLL for (int i = 0; i < rows * nv; i++) {
         if (masked) x[i] = v_keep(v_mask((uint32_t)(mask[i / nv] >> (i % nv * V_LANES))), x[i]);

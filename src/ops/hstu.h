@@ -16,7 +16,8 @@ struct ptl_rows {
 };
 
 static inline void *ptl_rows_at(const struct ptl_rows *r, int64_t b, int64_t row, int64_t head) {
-    return r->data + r->elem_bytes * (b * r->batch_stride + row * r->row_stride + head * r->head_stride);
+    return r->data +
+           r->elem_bytes * (b * r->batch_stride + row * r->row_stride + head * r->head_stride);
 }
 
 /* An int32 or int64 array; stride 0 repeats one number; data NULL is a constant. */
@@ -98,10 +99,11 @@ struct ptl_hstu_problem {
 
 /* One sequence, in the terms of docs/hstu.md. Index n_seqs is the padding behind the last offset. */
 struct ptl_hstu_seq {
-    int64_t b;            /* index of the batch axis: 0 when jagged */
-    int64_t index;        /* which sequence */
-    int64_t q_row, k_row; /* its first row in q and out, in k and v; key j >= cached is row k_row + j */
-    int64_t allocated;    /* rows of out it owns, padding included */
+    int64_t b;     /* index of the batch axis: 0 when jagged */
+    int64_t index; /* which sequence */
+    int64_t q_row,
+        k_row; /* its first row in q and out, in k and v; key j >= cached is row k_row + j */
+    int64_t allocated; /* rows of out it owns, padding included */
     int64_t uq, uk;
     int64_t cached;       /* keys that lie in pages */
     int64_t contexts;     /* c' = min(c, h) */
@@ -112,8 +114,8 @@ struct ptl_hstu_seq {
 struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t index);
 
 /* The factor on row i of out. */
-static inline float ptl_hstu_scale_of(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
-                                      int64_t i) {
+static inline float ptl_hstu_scale_of(const struct ptl_hstu_problem *p,
+                                      const struct ptl_hstu_seq *seq, int64_t i) {
     if (!p->scale_rows.data) return p->scale;
     return *(const float *)ptl_rows_at(&p->scale_rows, seq->b, seq->q_row + i, 0);
 }
@@ -149,7 +151,8 @@ struct ptl_hstu_panel_mask {
 };
 
 void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,
-                              const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows);
+                              const struct ptl_hstu_seq *seq, int64_t head, int64_t row,
+                              int n_rows);
 
 /* What a panel does with the key tile [begin, end). */
 enum ptl_tile_kind { PTL_TILE_SKIP, PTL_TILE_FULL, PTL_TILE_MIXED };

@@ -36,12 +36,12 @@ struct block {
 
 struct scratch {
     float *q_panel, *o_panel;
-    float *s, *u;                      /* MAX_PANELS score tiles each */
-    float *q_rows, *o_rows;            /* the block's rows of q, and of dout times scale, padded */
-    float *k_rows, *dk, *dv;           /* the tile's rows, padded */
-    float *row_sum;                    /* MAX_PANELS lines */
-    uint64_t *bits;                    /* MAX_PANELS times key_tile */
-    double *tables;                    /* partial table gradients of one head */
+    float *s, *u;            /* MAX_PANELS score tiles each */
+    float *q_rows, *o_rows;  /* the block's rows of q, and of dout times scale, padded */
+    float *k_rows, *dk, *dv; /* the tile's rows, padded */
+    float *row_sum;          /* MAX_PANELS lines */
+    uint64_t *bits;          /* MAX_PANELS times key_tile */
+    double *tables;          /* partial table gradients of one head */
     struct ptl_hstu_panel_mask *mask;
     struct ptl_hstu_stage stage;
     int64_t q_stride, o_stride;
@@ -51,7 +51,8 @@ static size_t round_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *memory, size_t *bytes) {
+static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *memory,
+                                 size_t *bytes) {
     struct ptl_pieces m = {memory, 0};
     const struct ptl_hstu_problem *p = plan->p;
     const struct ptl_kernels *k = plan->kernels;
@@ -59,7 +60,8 @@ static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *mem
     struct scratch s;
     s.q_stride = ptl_staged_stride(p->dqk);
     s.o_stride = ptl_staged_stride(p->dv);
-    const size_t q_row = (size_t)s.q_stride * sizeof(float), o_row = (size_t)s.o_stride * sizeof(float);
+    const size_t q_row = (size_t)s.q_stride * sizeof(float),
+                 o_row = (size_t)s.o_stride * sizeof(float);
     s.q_panel = ptl_take(&m, line * (size_t)p->dqk);
     s.o_panel = ptl_take(&m, line * (size_t)p->dv);
     s.s = ptl_take(&m, MAX_PANELS * tile * line);
@@ -89,22 +91,26 @@ static void wait_a_little(int *spins) {
 }
 
 void ptl_wait_turn32(_Atomic int32_t *turn, int32_t mine) {
-    for (int spins = 0; atomic_load_explicit(turn, memory_order_acquire) != mine;) wait_a_little(&spins);
+    for (int spins = 0; atomic_load_explicit(turn, memory_order_acquire) != mine;)
+        wait_a_little(&spins);
 }
 
 void ptl_wait_turn64(_Atomic int64_t *turn, int64_t mine) {
-    for (int spins = 0; atomic_load_explicit(turn, memory_order_acquire) != mine;) wait_a_little(&spins);
+    for (int spins = 0; atomic_load_explicit(turn, memory_order_acquire) != mine;)
+        wait_a_little(&spins);
 }
 
 /* ---- Rows ----------------------------------------------------------------------------------------- */
 
-static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int n, float *y) {
+static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int n,
+                  float *y) {
     if (dtype == PTL_BF16) k->rows_from_bf16(x, 0, 1, n, y, 0);
     else if (dtype == PTL_F16) k->rows_from_f16(x, 0, 1, n, y, 0);
     else memcpy(y, x, (size_t)n * sizeof(float));
 }
 
-static void narrow(const struct ptl_kernels *k, enum ptl_dtype dtype, const float *x, int n, void *y) {
+static void narrow(const struct ptl_kernels *k, enum ptl_dtype dtype, const float *x, int n,
+                   void *y) {
     if (dtype == PTL_BF16) k->rows_to_bf16(x, 0, 1, n, y, 0);
     else if (dtype == PTL_F16) k->rows_to_f16(x, 0, 1, n, y, 0);
     else memcpy(y, x, (size_t)n * sizeof(float));
@@ -112,8 +118,8 @@ static void narrow(const struct ptl_kernels *k, enum ptl_dtype dtype, const floa
 
 /* Rows of an array as floats, padded with zeros to the stride. scale: one factor a row, or NULL. */
 static void stage_rows(const struct ptl_backward_plan *plan, const struct ptl_rows *from, int64_t b,
-                       int64_t row, int64_t head, int n_rows, int dim, const float *scale, float *to,
-                       int64_t stride) {
+                       int64_t row, int64_t head, int n_rows, int dim, const float *scale,
+                       float *to, int64_t stride) {
     for (int i = 0; i < n_rows; i++, to += stride) {
         widen(plan->kernels, plan->p->dtype, ptl_rows_at(from, b, row + i, head), dim, to);
         memset(to + dim, 0, (size_t)(stride - dim) * sizeof(float));
@@ -122,19 +128,18 @@ static void stage_rows(const struct ptl_backward_plan *plan, const struct ptl_ro
     }
 }
 
-static void zero_rows(const struct ptl_rows *r, int64_t b, int64_t row, int64_t end, int64_t n_heads,
-                      int dim) {
+static void zero_rows(const struct ptl_rows *r, int64_t b, int64_t row, int64_t end,
+                      int64_t n_heads, int dim) {
     for (; row < end; row++)
         for (int64_t h = 0; h < n_heads; h++)
             memset(ptl_rows_at(r, b, row, h), 0, (size_t)(dim * r->elem_bytes));
 }
 
 /* Row of dq in fp32: the output itself, or the plan's buffer. */
-static float *dq_row(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq, int64_t head,
-                     int64_t row) {
+static float *dq_row(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
+                     int64_t head, int64_t row) {
     const struct ptl_hstu_problem *p = plan->p;
-    if (plan->dq)
-        return plan->dq + (ptl_flat_row(p, seq, row) * p->n_q_heads + head) * p->dqk;
+    if (plan->dq) return plan->dq + (ptl_flat_row(p, seq, row) * p->n_q_heads + head) * p->dqk;
     return ptl_rows_at(&plan->g->dq, seq->b, seq->q_row + row, head);
 }
 
@@ -201,7 +206,8 @@ static void score_panel(const struct ptl_backward_plan *plan, const struct block
     if (biased)
         ptl_hstu_add_bias(p, k, b->seq, b->head, row, n_rows, nv, from, to, plan->reversed, f, NULL,
                           &s->stage);
-    k->tile_qk_f32(nv, s->o_panel, values + (from - b->tile_begin) * v_stride, v_stride, n, p->dv, u);
+    k->tile_qk_f32(nv, s->o_panel, values + (from - b->tile_begin) * v_stride, v_stride, n, p->dv,
+                   u);
     k->tile_dsilu_f32(nv, f, u, n, biased ? 1.0f : p->alpha, scale + i * w,
                       b->panel[i].kind == PTL_TILE_MIXED ? s->bits + i * k->key_tile : NULL,
                       plan->ds ? s->row_sum + i * w : NULL);
@@ -211,10 +217,11 @@ static void score_panel(const struct ptl_backward_plan *plan, const struct block
  * panel's own range or not at all (FULL). */
 static void spread_bits(const struct block *b, int key_tile, uint64_t *bits) {
     for (int i = 0; i < b->n_panels; i++, bits += key_tile) {
-        const uint64_t all = b->panel[i].n_rows == 64 ? ~(uint64_t)0
-                                                      : ((uint64_t)1 << b->panel[i].n_rows) - 1;
+        const uint64_t all =
+            b->panel[i].n_rows == 64 ? ~(uint64_t)0 : ((uint64_t)1 << b->panel[i].n_rows) - 1;
         const bool skip = b->panel[i].kind == PTL_TILE_SKIP;
-        const int64_t from = skip ? b->end : b->panel[i].begin, to = skip ? b->end : b->panel[i].end;
+        const int64_t from = skip ? b->end : b->panel[i].begin,
+                      to = skip ? b->end : b->panel[i].end;
         if (b->panel[i].kind == PTL_TILE_FULL)
             for (int64_t j = from; j < to; j++) bits[j - from] = all;
         memmove(bits + (from - b->begin), bits, (size_t)(to - from) * sizeof *bits);
@@ -300,15 +307,14 @@ static void backward_block(const struct ptl_backward_plan *plan, struct block *b
         for (int i = 0; i < b->n_rows; i++) scale[i] = ptl_hstu_scale_of(p, b->seq, b->row + i);
         stage_rows(plan, &p->q, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows, p->dqk, NULL,
                    s->q_rows, s->q_stride);
-        stage_rows(plan, &plan->g->dout, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows, p->dv,
-                   scale, s->o_rows, s->o_stride);
+        stage_rows(plan, &plan->g->dout, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows,
+                   p->dv, scale, s->o_rows, s->o_stride);
         for (int i = 0; i < b->n_panels; i++) {
             score_panel(plan, b, i, values, v_stride, scale, s);
             cut = cut || b->panel[i].kind != PTL_TILE_FULL || b->panel[i].begin != b->begin ||
                   b->panel[i].end != b->end;
         }
-        const bool q_finite =
-            !cut || k->rows_finite_f32(s->q_rows, s->q_stride, b->n_rows, p->dqk);
+        const bool q_finite = !cut || k->rows_finite_f32(s->q_rows, s->q_stride, b->n_rows, p->dqk);
         const bool o_finite = !cut || k->rows_finite_f32(s->o_rows, s->o_stride, b->n_rows, p->dv);
         masked_rows = cut && !k_finite;
         if (!q_finite || !o_finite || masked_rows) spread_bits(b, k->key_tile, s->bits);
@@ -317,10 +323,13 @@ static void backward_block(const struct ptl_backward_plan *plan, struct block *b
     add_to_rows(plan, b, any, masked_rows, hull, turn, s);
     for (int i = 0; any && i < b->n_panels; i++) {
         if (b->panel[i].kind == PTL_TILE_SKIP) continue;
-        const struct ptl_ds_tile t = {
-            s->u + (i * k->key_tile + (b->panel[i].begin - b->begin)) * (int64_t)k->panel,
-            b->row + i * k->panel, b->panel[i].begin, b->panel[i].end, b->panel[i].n_rows,
-            b->panel[i].nv};
+        const struct ptl_ds_tile t = {s->u + (i * k->key_tile + (b->panel[i].begin - b->begin)) *
+                                                 (int64_t)k->panel,
+                                      b->row + i * k->panel,
+                                      b->panel[i].begin,
+                                      b->panel[i].end,
+                                      b->panel[i].n_rows,
+                                      b->panel[i].nv};
         if (plan->g->dbias.data) ptl_dbias_add(plan, b->seq, b->head, &t, &s->stage);
         if (plan->tables) ptl_dtables_add(plan, b->seq, &t, s->tables, &s->stage);
     }
@@ -343,7 +352,8 @@ static struct bias_turns bias_turns_of(const struct ptl_backward_plan *plan, int
     const struct ptl_hstu_problem *p = plan->p;
     const bool by_seq = plan->g->dbias.batch_stride != 0, by_head = plan->g->dbias.head_stride != 0;
     t.n = plan->most_blocks;
-    const int64_t slice = (by_seq ? seq_index * (by_head ? p->n_q_heads : 1) : 0) + (by_head ? head : 0);
+    const int64_t slice =
+        (by_seq ? seq_index * (by_head ? p->n_q_heads : 1) : 0) + (by_head ? head : 0);
     t.turn = plan->bias_turn + (slice * plan->most_tiles + tile) * t.n;
     t.mine = (int32_t)((by_seq ? 0 : place * (by_head ? 1 : p->n_q_heads)) + (by_head ? 0 : head));
     return t;
@@ -380,9 +390,13 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
             if (turns.turn) ptl_wait_turn32(&turns.turn[i], turns.mine);
             const int64_t at = plan->first_block[seq.index] + i;
             if (i < n_blocks && plan->hulls[at].first <= tile && tile <= plan->hulls[at].last) {
-                struct block b = {.seq = &seq, .head = head, .row = i * plan->block_rows,
-                                  .tile = tile, .tile_begin = begin};
-                b.n_rows = (int)(seq.uq - b.row < plan->block_rows ? seq.uq - b.row : plan->block_rows);
+                struct block b = {.seq = &seq,
+                                  .head = head,
+                                  .row = i * plan->block_rows,
+                                  .tile = tile,
+                                  .tile_begin = begin};
+                b.n_rows =
+                    (int)(seq.uq - b.row < plan->block_rows ? seq.uq - b.row : plan->block_rows);
                 b.n_panels = (b.n_rows + k->panel - 1) / k->panel;
                 backward_block(plan, &b, end, kv.v, kv.v_stride, k_finite, &plan->hulls[at],
                                &plan->dq_turn[head * plan->n_blocks + at], s);
@@ -401,7 +415,8 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
     for (int64_t j = 0; j < n_keys; j++) {
         float *dk = s->dk + j * s->q_stride;
         for (int d = 0; d < p->dqk; d++) dk[d] *= p->alpha;
-        narrow(k, p->dtype, dk, p->dqk, ptl_rows_at(&plan->g->dk, seq.b, seq.k_row + begin + j, kv_head));
+        narrow(k, p->dtype, dk, p->dqk,
+               ptl_rows_at(&plan->g->dk, seq.b, seq.k_row + begin + j, kv_head));
         narrow(k, p->dtype, s->dv + j * s->o_stride, p->dv,
                ptl_rows_at(&plan->g->dv, seq.b, seq.k_row + begin + j, kv_head));
     }
@@ -410,7 +425,8 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
 static void backward_worker(void *arg, int slot) {
     struct ptl_backward_plan *plan = arg;
     size_t bytes;
-    const struct scratch s = scratch_at(plan, plan->scratch + (size_t)slot * plan->scratch_bytes, &bytes);
+    const struct scratch s =
+        scratch_at(plan, plan->scratch + (size_t)slot * plan->scratch_bytes, &bytes);
     memset(s.tables, 0, (size_t)ptl_dtables_entries(plan) * sizeof(double));
     for (;;) {
         const int64_t task = atomic_fetch_add_explicit(&plan->next_task, 1, memory_order_relaxed);
@@ -431,8 +447,8 @@ static int compare_keys(const void *a, const void *b) {
     return x->index < y->index ? -1 : 1;
 }
 
-static void find_hull(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq, int64_t row,
-                      struct ptl_block_hull *hull) {
+static void find_hull(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
+                      int64_t row, struct ptl_block_hull *hull) {
     struct ptl_hstu_panel_mask m;
     const int64_t end = row + plan->block_rows < seq->uq ? row + plan->block_rows : seq->uq;
     int64_t first = INT64_MAX, last = 0;
@@ -454,7 +470,8 @@ static void zero_unreached(const struct ptl_backward_plan *plan) {
     int64_t k_end = 0;
     for (int64_t i = 0; i < p->n_seqs + (p->dense ? 0 : 1); i++) {
         const struct ptl_hstu_seq seq = ptl_hstu_sequence(p, i);
-        zero_rows(&g->dq, seq.b, seq.q_row + seq.uq, seq.q_row + seq.allocated, p->n_q_heads, p->dqk);
+        zero_rows(&g->dq, seq.b, seq.q_row + seq.uq, seq.q_row + seq.allocated, p->n_q_heads,
+                  p->dqk);
         if (i == p->n_seqs) break;
         const int64_t room = p->dense ? p->k_rows : ptl_index_at(&p->offsets_k, i + 1) - seq.k_row;
         k_end = seq.k_row + room;
@@ -512,8 +529,8 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
         plan->reversed = ptl_take(&m, (size_t)ptl_hstu_reversed_floats(p) * sizeof(float));
         plan->tables = ptl_take(&m, (size_t)ptl_dtables_total(plan) * sizeof(double));
         plan->ds = ptl_take(&m, plan->g->ds.data ? heads * n_rows * sizeof(float) : 0);
-        plan->dq = ptl_take(&m, p->dtype == PTL_F32 ? 0
-                                                 : n_rows * heads * (size_t)p->dqk * sizeof(float));
+        plan->dq =
+            ptl_take(&m, p->dtype == PTL_F32 ? 0 : n_rows * heads * (size_t)p->dqk * sizeof(float));
         plan->dbias = ptl_take(&m, n_bias * sizeof(float));
         struct by_keys *sorted = ptl_take(&m, n_seqs * sizeof *sorted); /* last: used only here */
         if (pass == 0) {

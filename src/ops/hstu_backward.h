@@ -69,13 +69,14 @@ struct ptl_ds_tile {
 bool ptl_dbias_broadcasts(const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g);
 
 /* Adds (or, without broadcast, writes) beta * dS to dbias. */
-void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq, int64_t head,
-                   const struct ptl_ds_tile *t, const struct ptl_hstu_stage *stage);
+void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
+                   int64_t head, const struct ptl_ds_tile *t, const struct ptl_hstu_stage *stage);
 
 /* Adds beta * dS to a worker's partial tables (dpos reversed as ptl_hstu_reverse_tables has it, then
  * dtime). */
 void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
-                     const struct ptl_ds_tile *t, double *partial, const struct ptl_hstu_stage *stage);
+                     const struct ptl_ds_tile *t, double *partial,
+                     const struct ptl_hstu_stage *stage);
 
 /* Moves a head's partial tables to the plan's sums, and zeroes them. */
 void ptl_dtables_merge(struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq, int64_t head,

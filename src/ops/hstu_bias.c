@@ -22,7 +22,8 @@ void ptl_hstu_reverse_tables(const struct ptl_hstu_problem *p, float *reversed) 
 
 static const int64_t *stamps_of(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq) {
     const struct ptl_hstu_tables *t = &p->tables;
-    return t->stamps_by_row ? t->stamps + seq->k_row : t->stamps + seq->index * t->stamps_batch_stride;
+    return t->stamps_by_row ? t->stamps + seq->k_row
+                            : t->stamps + seq->index * t->stamps_batch_stride;
 }
 
 /* |a - b| as an unsigned number: exact for all int64. */
@@ -65,7 +66,8 @@ static bool in_range(struct range r, uint64_t dt) {
 
 /* The end of the run that begins at j where equal buckets at both ends of a stretch mean equal buckets in
  * between: all that is left, or doubling steps and then halving ones. */
-static int64_t run_end(const int64_t *stamps, int64_t query, struct range r, int64_t j, int64_t end) {
+static int64_t run_end(const int64_t *stamps, int64_t query, struct range r, int64_t j,
+                       int64_t end) {
     if (in_range(r, distance(query, stamps[end - 1]))) return end;
     int64_t step = 8, inside = j; /* inside: the last column known to be in the run */
     while (inside + step < end && in_range(r, distance(query, stamps[inside + step]))) {
@@ -73,12 +75,14 @@ static int64_t run_end(const int64_t *stamps, int64_t query, struct range r, int
         step *= 2;
     }
     for (step /= 2; step > 0; step /= 2)
-        if (inside + step < end && in_range(r, distance(query, stamps[inside + step]))) inside += step;
+        if (inside + step < end && in_range(r, distance(query, stamps[inside + step])))
+            inside += step;
     return inside + 1;
 }
 
-int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
-                       int64_t begin, int64_t end, bool ascending, struct ptl_time_run *runs) {
+int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                       int64_t row, int64_t begin, int64_t end, bool ascending,
+                       struct ptl_time_run *runs) {
     const struct ptl_hstu_tables *t = &p->tables;
     const int64_t *stamps = stamps_of(p, seq);
     int64_t pos = row + seq->uk - seq->uq;
@@ -117,7 +121,8 @@ static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels
     struct ptl_time_run own[PTL_MAX_KEY_TILE];
     for (int i = 0; i < n_rows; i++) {
         struct ptl_time_run *runs = known ? known->run + (int64_t)i * k->key_tile : own;
-        int32_t n = look ? ptl_hstu_time_runs(p, seq, row + i, begin, end, ascending, runs) : known->n[i];
+        int32_t n =
+            look ? ptl_hstu_time_runs(p, seq, row + i, begin, end, ascending, runs) : known->n[i];
         if (known) known->n[i] = n;
         for (int32_t r = 0; r < n; r++) {
             const float value = table[runs[r].bucket];
@@ -128,8 +133,8 @@ static void time_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels
 }
 
 void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
-                       int64_t begin, int64_t end, const float *reversed, float *s,
+                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
+                       int nv, int64_t begin, int64_t end, const float *reversed, float *s,
                        struct ptl_time_runs *runs, const struct ptl_hstu_stage *stage) {
     const float *rows[PTL_MAX_PANEL];
     const int n = (int)(end - begin);

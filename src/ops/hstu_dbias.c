@@ -21,8 +21,8 @@ static int64_t dbias_offset(const struct ptl_backward_plan *plan, const struct p
     return ((b * shape[1] + h) * shape[2] + row) * shape[3] + column;
 }
 
-void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq, int64_t head,
-                   const struct ptl_ds_tile *t, const struct ptl_hstu_stage *stage) {
+void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
+                   int64_t head, const struct ptl_ds_tile *t, const struct ptl_hstu_stage *stage) {
     const struct ptl_kernels *k = plan->kernels;
     const struct ptl_hstu_gradients *g = plan->g;
     const int64_t n = t->end - t->begin;
@@ -43,8 +43,7 @@ void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_s
             k->rows_to_bf16(rows[i], 0, 1, (int)n, (uint16_t *)g->dbias.data + at, 0);
         else if (g->dbias.dtype == PTL_F16)
             k->rows_to_f16(rows[i], 0, 1, (int)n, (uint16_t *)g->dbias.data + at, 0);
-        else
-            memcpy(sum, rows[i], (size_t)n * sizeof(float));
+        else memcpy(sum, rows[i], (size_t)n * sizeof(float));
     }
 }
 
@@ -57,7 +56,8 @@ static void each_row(const struct ptl_backward_plan *plan, bool finish) {
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t h = 0; h < n[1]; h++)
             for (int64_t i = 0; i < n[2]; i++, row++) {
-                char *out = (char *)g->dbias.data + bytes * (b * stride[0] + h * stride[1] + i * stride[2]);
+                char *out =
+                    (char *)g->dbias.data + bytes * (b * stride[0] + h * stride[1] + i * stride[2]);
                 const float *sum = plan->dbias + row * n[3];
                 if (!finish) memset(out, 0, (size_t)(n[3] * bytes));
                 else if (g->dbias.dtype == PTL_BF16)
@@ -94,7 +94,8 @@ int64_t ptl_dtables_total(const struct ptl_backward_plan *plan) {
 }
 
 void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
-                     const struct ptl_ds_tile *t, double *partial, const struct ptl_hstu_stage *stage) {
+                     const struct ptl_ds_tile *t, double *partial,
+                     const struct ptl_hstu_stage *stage) {
     const struct ptl_hstu_problem *p = plan->p;
     const struct ptl_kernels *k = plan->kernels;
     const int64_t n = t->end - t->begin, pos = t->row + seq->uk - seq->uq;
@@ -116,7 +117,8 @@ void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu
     }
     k->panel_store_f32(t->ds, t->n_rows, n, one, rows);
     for (int i = 0; i < t->n_rows; i++) {
-        const int n_runs = ptl_hstu_time_runs(p, seq, t->row + i, t->begin, t->end, ascending, runs);
+        const int n_runs =
+            ptl_hstu_time_runs(p, seq, t->row + i, t->begin, t->end, ascending, runs);
         const float *ds = rows[i];
         for (int r = 0; r < n_runs; r++) { /* one addition to memory a run */
             double sum = 0.0;
@@ -132,7 +134,8 @@ void ptl_dtables_merge(struct ptl_backward_plan *plan, const struct ptl_hstu_seq
     const int64_t n_pos = pos_entries(plan), n_time = time_entries(plan);
     const int64_t pos_heads = plan->g->dpos_head_stride ? p->n_q_heads : 1;
     double *pos = plan->tables + (plan->g->dpos_head_stride ? head * n_pos : 0);
-    double *time = plan->tables + n_pos * pos_heads + (plan->g->dtime_head_stride ? head * n_time : 0);
+    double *time =
+        plan->tables + n_pos * pos_heads + (plan->g->dtime_head_stride ? head * n_time : 0);
     if (n_pos) { /* the entries that this sequence can touch */
         const int64_t longest = seq->uq > seq->uk ? seq->uq : seq->uk;
         for (int64_t x = p->tables.n - longest; x < p->tables.n - 1 + longest; x++) {

@@ -39,9 +39,9 @@ struct forward_job {
     struct ptl_schedule schedule;
     int64_t block_rows, heads_per_task;
     char *scratch;
-    size_t scratch_bytes; /* per slot */
+    size_t scratch_bytes;    /* per slot */
     size_t q_bytes, o_bytes; /* of one panel */
-    const float *reversed;            /* position tables, or NULL */
+    const float *reversed;   /* position tables, or NULL */
 };
 
 /* The scratch memory of a slot, in this order. */
@@ -76,7 +76,8 @@ static int max_panels(const struct forward_job *job) {
 }
 
 /* The scratch of a slot; without memory only its size. */
-static struct forward_scratch scratch_at(const struct forward_job *job, char *memory, size_t *bytes) {
+static struct forward_scratch scratch_at(const struct forward_job *job, char *memory,
+                                         size_t *bytes) {
     const struct ptl_kernels *k = job->kernels;
     const struct ptl_hstu_problem *p = job->p;
     const size_t line = (size_t)k->panel * sizeof(float), tile = (size_t)k->key_tile;
@@ -120,7 +121,8 @@ static int cut_panels(const struct ptl_kernels *k, int64_t row, int64_t end, str
 static int plan_panels(const struct ptl_kernels *k, const struct ptl_hstu_seq *seq, int64_t row,
                        int64_t end, struct panel *panels) {
     const int64_t off = seq->uk - seq->uq;
-    const int64_t borders[3] = {seq->contexts - off, seq->targets ? seq->first_target - off : end, end};
+    const int64_t borders[3] = {seq->contexts - off, seq->targets ? seq->first_target - off : end,
+                                end};
     int n = 0;
     for (int i = 0; i < 3; i++) {
         int64_t stop = borders[i] < end ? borders[i] : end;
@@ -131,8 +133,8 @@ static int plan_panels(const struct ptl_kernels *k, const struct ptl_hstu_seq *s
     return n;
 }
 
-static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t head,
-                      int64_t row, int64_t end) {
+static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                      int64_t head, int64_t row, int64_t end) {
     for (; row < end; row++)
         memset(ptl_rows_at(&p->out, seq->b, seq->q_row + row, head), 0,
                (size_t)(p->dv * p->out.elem_bytes));
@@ -169,8 +171,9 @@ static void prefetch_part(struct prefetch *f) {
 }
 
 /* The keys and values [begin, end). */
-static struct prefetch prefetch_tile(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
-                                     int64_t kv_head, int64_t begin, int64_t end) {
+static struct prefetch prefetch_tile(const struct ptl_hstu_problem *p,
+                                     const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                     int64_t end) {
     struct prefetch f = {.n_rows = end - begin};
     if (p->pages.on) f.n_rows = 0;
     prefetch_array(&f, &p->k, seq->b, seq->k_row + begin, kv_head, p->dqk);
@@ -205,7 +208,7 @@ struct block {
     const struct task *task, *next; /* next: the task after this one where it is known, else NULL */
     const struct forward_scratch *scratch;
     struct panel panels[MAX_BLOCK_PANELS];
-    int n_panels; /* of one head */
+    int n_panels;        /* of one head */
     int64_t first, last; /* all columns that some row sees */
 };
 
@@ -259,7 +262,8 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     const struct panel *panel = &b->panels[i];
     const int nv = panel->nv;
     int64_t j = t->begin, j_end = t->end;
-    const enum ptl_tile_kind kind = ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
+    const enum ptl_tile_kind kind =
+        ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
     if (kind == PTL_TILE_SKIP) return;
     const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
     const float *keys = t->kv.k + (j - t->begin) * t->kv.k_stride;
@@ -276,8 +280,8 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     const bool biased = ptl_hstu_has_bias(p);
     if (biased) {
         struct ptl_time_runs *runs = p->tables.time ? &scratch->runs[i] : NULL;
-        ptl_hstu_add_bias(p, k, &b->task->seq, b->task->head + t->head, panel->row, panel->n_rows, nv, j,
-                          j_end, job->reversed, scratch->s, runs, &scratch->stage);
+        ptl_hstu_add_bias(p, k, &b->task->seq, b->task->head + t->head, panel->row, panel->n_rows,
+                          nv, j, j_end, job->reversed, scratch->s, runs, &scratch->stage);
     }
     k->tile_silu_f32(nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
 
@@ -285,7 +289,8 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     if (bits && t->finite < 0)
         t->finite = k->rows_finite_f32(t->kv.v, t->kv.v_stride, (int)(t->end - t->begin), p->dv);
     if (bits && !t->finite)
-        k->tile_pv_masked_f32(nv, scratch->s, values, t->kv.v_stride, n_keys, p->dv, o, *empty, bits);
+        k->tile_pv_masked_f32(nv, scratch->s, values, t->kv.v_stride, n_keys, p->dv, o, *empty,
+                              bits);
     else
         for (int x = 0; x < p->dv; x += STEP) {
             prefetch_part(&t->ahead);
@@ -375,11 +380,13 @@ static void forward_worker(void *arg, int slot) {
 }
 
 /* Multiply-adds of a block and head, with something for its loads and stores. */
-static int64_t block_cost(const struct forward_job *job, const struct ptl_hstu_seq *seq, int64_t row) {
+static int64_t block_cost(const struct forward_job *job, const struct ptl_hstu_seq *seq,
+                          int64_t row) {
     const struct ptl_hstu_problem *p = job->p;
     int64_t n = seq->allocated - row < job->block_rows ? seq->allocated - row : job->block_rows;
     int64_t real = seq->uq - row < n ? seq->uq - row : n;
-    return (ptl_hstu_estimate_pairs(p, seq, row, real) + 8 * n) * (p->dqk + p->dv) * job->heads_per_task;
+    return (ptl_hstu_estimate_pairs(p, seq, row, real) + 8 * n) * (p->dqk + p->dv) *
+           job->heads_per_task;
 }
 
 /* Calls count or place for every block of every sequence, the padding included. */
@@ -397,7 +404,8 @@ static void each_block(struct forward_job *job, bool place) {
 
 enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_hstu_problem *p) {
     const int n_threads = ctx->executor.n_threads;
-    struct forward_job job; /* not cleared: the schedule is 8 KiB, and small calls count in microseconds */
+    struct forward_job
+        job; /* not cleared: the schedule is 8 KiB, and small calls count in microseconds */
     job.p = p;
     job.kernels = ctx->kernels;
     job.heads_per_task = choose_heads(p);

@@ -33,10 +33,11 @@ struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t 
     if (p->used_k.data) s.uk = ptl_index_at(&p->used_k, index);
     s.targets = ptl_index_at(&p->targets, index);
     if (p->pages.on) {
-        const int64_t n_pages = ptl_index_at(&p->pages.offsets, index + 1) -
-                                ptl_index_at(&p->pages.offsets, index);
+        const int64_t n_pages =
+            ptl_index_at(&p->pages.offsets, index + 1) - ptl_index_at(&p->pages.offsets, index);
         if (n_pages > 0)
-            s.cached = (n_pages - 1) * p->pages.page_size + ptl_index_at(&p->pages.last_lens, index);
+            s.cached =
+                (n_pages - 1) * p->pages.page_size + ptl_index_at(&p->pages.last_lens, index);
         s.uk = s.cached + s.targets;
         s.k_row = s.q_row + s.uq - s.uk; /* the last of its own rows are the targets */
     }
@@ -105,7 +106,8 @@ static void interval_pair(const struct ptl_hstu_panel_mask *m, int i, int64_t g,
 }
 
 void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,
-                              const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows) {
+                              const struct ptl_hstu_seq *seq, int64_t head, int64_t row,
+                              int n_rows) {
     assert(n_rows >= 1 && n_rows <= PTL_MAX_PANEL);
     m->n_rows = n_rows;
     m->dense = NULL;
@@ -247,7 +249,8 @@ static void bits_from_dense(const struct ptl_hstu_panel_mask *m, int64_t begin, 
                 else memcpy(&x, in + i * m->dense_row_stride + j, wide);
                 square |= nonzero_bytes(x) << i;
             }
-            for (size_t x = 0; x < wide; x++) out[(j + (int64_t)x) * 8] = (uint8_t)(square >> (8 * x));
+            for (size_t x = 0; x < wide; x++)
+                out[(j + (int64_t)x) * 8] = (uint8_t)(square >> (8 * x));
         }
     }
 }

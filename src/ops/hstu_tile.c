@@ -23,7 +23,8 @@ static struct parts parts_of(const struct ptl_hstu_problem *p, const struct ptl_
     x.v = staged ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
     x.row = x.v + (staged ? tile * (size_t)ptl_staged_stride(p->dv) : 0);
     x.bias_row = x.row;
-    if (is_half(p)) x.bias_row += panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv);
+    if (is_half(p))
+        x.bias_row += panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv);
     x.bias = x.bias_row + (biased ? round_up(panel * tile, 16) : 0);
     x.end = x.bias + (biased ? panel * tile : 0);
     return x;
@@ -33,16 +34,16 @@ size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_k
     return round_up(parts_of(p, k).end * sizeof(float), 64);
 }
 
-struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        void *memory) {
+struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
+                                        const struct ptl_kernels *k, void *memory) {
     const struct parts x = parts_of(p, k);
     float *at = memory;
     if (!at) return (struct ptl_hstu_stage){0};
     return (struct ptl_hstu_stage){at, at + x.v, at + x.row, at + x.bias_row, at + x.bias};
 }
 
-static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int64_t x_stride,
-                  int n_rows, int n, float *y, int64_t y_stride) {
+static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x,
+                  int64_t x_stride, int n_rows, int n, float *y, int64_t y_stride) {
     switch (dtype) {
     case PTL_BF16: k->rows_from_bf16(x, x_stride, n_rows, n, y, y_stride); break;
     case PTL_F16: k->rows_from_f16(x, x_stride, n_rows, n, y, y_stride); break;
@@ -54,8 +55,8 @@ static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void 
 
 /* The longest run of keys from column j on, at most to end, that lie at one stride. */
 static const void *key_run(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
-                           const struct ptl_rows *own, const struct ptl_rows *pages, int64_t kv_head,
-                           int64_t j, int64_t end, int64_t *n, int64_t *stride) {
+                           const struct ptl_rows *own, const struct ptl_rows *pages,
+                           int64_t kv_head, int64_t j, int64_t end, int64_t *n, int64_t *stride) {
     if (j >= seq->cached) {
         *n = end - j;
         *stride = own->row_stride;
@@ -72,8 +73,8 @@ static const void *key_run(const struct ptl_hstu_problem *p, const struct ptl_hs
 
 static const float *load_side(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                               const struct ptl_hstu_seq *seq, const struct ptl_rows *own,
-                              const struct ptl_rows *pages, int64_t kv_head, int64_t begin, int64_t end,
-                              int dim, float *staged, int64_t *stride) {
+                              const struct ptl_rows *pages, int64_t kv_head, int64_t begin,
+                              int64_t end, int dim, float *staged, int64_t *stride) {
     int64_t n;
     const void *run = key_run(p, seq, own, pages, kv_head, begin, end, &n, stride);
     if (!is_half(p) && n == end - begin) return run;
@@ -86,12 +87,15 @@ static const float *load_side(const struct ptl_hstu_problem *p, const struct ptl
     return staged;
 }
 
-struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                        int64_t end, const struct ptl_hstu_stage *stage) {
+struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p,
+                                        const struct ptl_kernels *k, const struct ptl_hstu_seq *seq,
+                                        int64_t kv_head, int64_t begin, int64_t end,
+                                        const struct ptl_hstu_stage *stage) {
     struct ptl_hstu_tile t;
-    t.k = load_side(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k, &t.k_stride);
-    t.v = load_side(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, &t.v_stride);
+    t.k = load_side(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k,
+                    &t.k_stride);
+    t.v =
+        load_side(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, &t.v_stride);
     return t;
 }
 

@@ -19,20 +19,21 @@ struct ptl_hstu_tile {
 
 /* Scratch of one worker. Each is there for what the problem needs, else unused. */
 struct ptl_hstu_stage {
-    float *k, *v;    /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */
-    float *row;      /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
+    float *k, *v; /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */
+    float *row;   /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
     float *bias_row; /* panel rows of key_tile floats: bias row by row */
     float *bias;     /* key_tile lines: bias as the score tile lies */
 };
 
 /* Bytes of the stage, and its pointers into 64-byte aligned memory (or NULLs). */
 size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k);
-struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        void *memory);
+struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
+                                        const struct ptl_kernels *k, void *memory);
 
-struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                                        const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                        int64_t end, const struct ptl_hstu_stage *stage);
+struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p,
+                                        const struct ptl_kernels *k, const struct ptl_hstu_seq *seq,
+                                        int64_t kv_head, int64_t begin, int64_t end,
+                                        const struct ptl_hstu_stage *stage);
 
 /* Rows [row, row + n_rows) of an array with query rows, as a panel, and back times scale[i]. */
 void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
@@ -69,15 +70,16 @@ struct ptl_time_runs {
 /* Turns products into scores: s = alpha * s + beta * bias, for rows [row, row + n_rows) against columns
  * [begin, end). reversed is what ptl_hstu_reverse_tables wrote; runs may be NULL. */
 void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows, int nv,
-                       int64_t begin, int64_t end, const float *reversed, float *s,
+                       const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
+                       int nv, int64_t begin, int64_t end, const float *reversed, float *s,
                        struct ptl_time_runs *runs, const struct ptl_hstu_stage *stage);
 
 /* The buckets of a query row against columns [begin, end), as runs; returns how many. ascending is what
  * ptl_hstu_times_ascend says of the columns. */
 bool ptl_hstu_times_ascend(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
                            int64_t begin, int64_t end);
-int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq, int64_t row,
-                       int64_t begin, int64_t end, bool ascending, struct ptl_time_run *runs);
+int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
+                       int64_t row, int64_t begin, int64_t end, bool ascending,
+                       struct ptl_time_run *runs);
 
 #endif

@@ -45,7 +45,8 @@ int main(void) {
                 want += silu(score) * v[j * D + d] / 4;
             }
             if (!(fabsf(want - out[i * D + d]) < 1e-5f)) {
-                fprintf(stderr, "out[%d][%d] = %g, want %g\n", i, d, (double)out[i * D + d], (double)want);
+                fprintf(stderr, "out[%d][%d] = %g, want %g\n", i, d, (double)out[i * D + d],
+                        (double)want);
                 return 1;
             }
         }

@@ -28,40 +28,36 @@ static void check_all(const char *const *lines, int n) {
 /* ---- Lengths and options ------------------------------------------------------------------------ */
 
 static void lengths(void) {
-    static const char
-        *const
-            lines
-                [] =
-                    {
-                        "hstu_backward lengths=list:0,5,0,3,0,0 d=4 h=2 ds=1 bias=dense pad=3",
-                        "hstu_backward lengths=list:0,4 lengths_k=list:6,9 d=4 "
-                        "num_targets=list:50,2",
-                        "hstu_backward layout=dense b=3 s=5 d=4 seqused_q=list:0,5,1 "
-                        "seqused_k=list:0,5,3 ds=1",
-                        "hstu_backward sq=4 sk=0 d=3 h=2 rule=none ds=1",
-                        "hstu_backward layout=dense b=2 sq=4 sk=0 d=3 rule=none",
-                        "hstu_backward lengths=list:4,3 lengths_k=list:0,3 d=3 rule=none",
-                        "hstu_backward lengths=list:0,0 lengths_k=list:3,4 d=3 ds=1",
-                        "hstu_backward lengths=list:0,0,0 d=5 pos_table=1 time_table=1 ds=1",
-                        "hstu_backward lengths=list:0,0 pad=7 d=5 ds=1",
-                        "hstu_backward b=0 lengths=uniform:0,0 d=5",
-                        "hstu_backward layout=dense b=0 s=4 d=5 bias=dense",
-                        "hstu_backward layout=dense b=3 s=0 d=5",
-                        "hstu_backward lengths=list:1,1,1,1,1 h=4 hk=2 d=17 bias=dense "
-                        "bias_batch=b",
-                        "hstu_backward sq=150 sk=7 d=8 h=2 rule=none pos_table=1",
-                        "hstu_backward lengths=list:7,200 lengths_k=list:200,7 d=8 rule=none "
-                        "bias=dense",
-                        "hstu_backward sq=150 sk=7 d=8 mask=random",
-                        "hstu_backward sq=40 sk=7 d=8 intervals=2",
-                        "hstu_backward lengths=list:400,3 d=8 seqused_q=list:1,0 "
-                        "seqused_k=list:2,0 pad=30 ds=1",
-                        "hstu lengths=list:0,5,0 lengths_k=list:7,9,0 d=4 page_size=3 pad=3",
-                        "hstu lengths=list:0,0 lengths_k=list:7,0 d=4 page_size=3",
-                        "hstu lengths=list:0,3 lengths_k=list:0,3 num_targets=list:0,3 d=4 "
-                        "page_size=3", /* no cache */
-                        "hstu b=0 lengths=uniform:0,0 d=4 page_size=3",
-                    };
+    static const char *const lines[] = {
+        "hstu_backward lengths=list:0,5,0,3,0,0 d=4 h=2 ds=1 bias=dense pad=3",
+        "hstu_backward lengths=list:0,4 lengths_k=list:6,9 d=4 "
+        "num_targets=list:50,2",
+        "hstu_backward layout=dense b=3 s=5 d=4 seqused_q=list:0,5,1 "
+        "seqused_k=list:0,5,3 ds=1",
+        "hstu_backward sq=4 sk=0 d=3 h=2 rule=none ds=1",
+        "hstu_backward layout=dense b=2 sq=4 sk=0 d=3 rule=none",
+        "hstu_backward lengths=list:4,3 lengths_k=list:0,3 d=3 rule=none",
+        "hstu_backward lengths=list:0,0 lengths_k=list:3,4 d=3 ds=1",
+        "hstu_backward lengths=list:0,0,0 d=5 pos_table=1 time_table=1 ds=1",
+        "hstu_backward lengths=list:0,0 pad=7 d=5 ds=1",
+        "hstu_backward b=0 lengths=uniform:0,0 d=5",
+        "hstu_backward layout=dense b=0 s=4 d=5 bias=dense",
+        "hstu_backward layout=dense b=3 s=0 d=5",
+        "hstu_backward lengths=list:1,1,1,1,1 h=4 hk=2 d=17 bias=dense "
+        "bias_batch=b",
+        "hstu_backward sq=150 sk=7 d=8 h=2 rule=none pos_table=1",
+        "hstu_backward lengths=list:7,200 lengths_k=list:200,7 d=8 rule=none "
+        "bias=dense",
+        "hstu_backward sq=150 sk=7 d=8 mask=random",
+        "hstu_backward sq=40 sk=7 d=8 intervals=2",
+        "hstu_backward lengths=list:400,3 d=8 seqused_q=list:1,0 "
+        "seqused_k=list:2,0 pad=30 ds=1",
+        "hstu lengths=list:0,5,0 lengths_k=list:7,9,0 d=4 page_size=3 pad=3",
+        "hstu lengths=list:0,0 lengths_k=list:7,0 d=4 page_size=3",
+        "hstu lengths=list:0,3 lengths_k=list:0,3 num_targets=list:0,3 d=4 "
+        "page_size=3", /* no cache */
+        "hstu b=0 lengths=uniform:0,0 d=4 page_size=3",
+    };
     check_all(lines, COUNT(lines));
 }
 

@@ -69,6 +69,4 @@ V_INLINE void v_to_bf16(uint16_t *p, vf x) {
 V_INLINE vf v_from_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
-V_INLINE void v_to_f16(uint16_t *p, vf x) {
-    vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x)));
-}
+V_INLINE void v_to_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
