@@ -196,8 +196,8 @@ static void broadcast_dout(void) {
 static void zero_dout(void) {
     static const char *const lines[] = {
         "hstu_backward lengths=list:150,0,20 h=4 hk=2 d=9 ds=1 bias=dense pos_table=h time_table=1",
-        "hstu_backward b=2 s=70 h=2 d=9 dtype=bf16 ds=1 bias=dense bias_dtype=same bias_batch=b "
-        "num_targets=9",
+        ("hstu_backward b=2 s=70 h=2 d=9 dtype=bf16 ds=1 bias=dense bias_dtype=same bias_batch=b "
+         "num_targets=9"),
         "hstu_backward layout=dense b=2 s=70 h=2 d=9 dtype=f16 mask=random",
     };
     for (int i = 0; i < COUNT(lines); i++) {

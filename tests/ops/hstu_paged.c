@@ -25,8 +25,8 @@ static void paged_is_contiguous(void) {
         "d=5 h=3 rule=local:40,3 attn_scale=token",
         "d=8 h=2 mask=random mask_batch=b view=bhsd",
         "d=8 h=2 intervals=4 pos_table=h time_table=1 times=random dtype=bf16",
-        "d=40 h=1 num_targets=list:9,0,2,1 time_table=1 time_query=own window_size=50,0 "
-        "min_full_attn_seq_len=9",
+        ("d=40 h=1 num_targets=list:9,0,2,1 time_table=1 time_query=own window_size=50,0 "
+         "min_full_attn_seq_len=9"),
     };
     for (int i = 0; i < COUNT(options); i++)
         for (int s = 0; s < COUNT(page_sizes); s++) {
