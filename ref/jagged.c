@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "elements.h"
+
 static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
     if (!t->data) return 0;
     if (t->ndim == 0) i = 0;
@@ -154,11 +156,11 @@ void ref_jagged_broadcast_add(const struct ptl_jagged *x, const struct ptl_tenso
     const int64_t n_rows = lead == 1 ? x->values.shape[0] : x->values.shape[0] * x->values.shape[1];
     int64_t row = 0;
     for (int64_t b = 0; b < ref_jagged_n_seqs(x); b++) {
-        const float *d_b = (const float *)tensor_row(d, 1, 0, b);
+        const char *d_b = tensor_row(d, 1, 0, b);
         for (int64_t i = 0; i < ref_jagged_length(x, b); i++, row++) {
-            const float *x_bi = (const float *)jagged_row(x, b, i);
+            const char *x_bi = jagged_row(x, b, i);
             for (int64_t c = 0; c < n_columns; c++)
-                out[row * n_columns + c] = (double)x_bi[c] + (double)d_b[c];
+                out[row * n_columns + c] = ref_read(d->dtype, x_bi, c) + ref_read(d->dtype, d_b, c);
         }
     }
     for (int64_t at = row * n_columns; at < n_rows * n_columns; at++) out[at] = 0.0;
@@ -170,12 +172,16 @@ void ref_jagged_sum(const struct ptl_jagged *x, double *out) {
         for (int64_t c = 0; c < n_columns; c++) {
             double sum = 0.0;
             for (int64_t i = 0; i < ref_jagged_length(x, b); i++)
-                sum += (double)((const float *)jagged_row(x, b, i))[c];
+                sum += ref_read(x->values.dtype, jagged_row(x, b, i), c);
             out[b * n_columns + c] = sum;
         }
 }
 
 /* ---- Position and time embedding ---------------------------------------------------------------- */
+
+static double element(const struct ptl_tensor *t, int64_t row, int64_t column) {
+    return ref_read(t->dtype, tensor_row(t, 1, 0, row), column);
+}
 
 static int64_t n_tokens(const struct ptl_jagged_position_time_params *p, int64_t b) {
     return index_at(&p->seq_offsets, b + 1) - index_at(&p->seq_offsets, b);
@@ -212,15 +218,14 @@ void ref_position_time_forward(const struct ptl_jagged_position_time_params *p, 
     for (int64_t b = 0; b < n_seqs; b++)
         for (int64_t x = 0; x < n_tokens(p, b); x++) {
             const int64_t row = index_at(&p->seq_offsets, b) + x;
-            const float *emb = (const float *)tensor_row(&p->emb, 1, 0, row), *ts = NULL;
-            const int64_t position = ref_position(p, p->pos_w.shape[0], b, x);
-            const float *pos = (const float *)tensor_row(&p->pos_w, 1, 0, position);
-            if (p->timestamps.data)
-                ts = (const float *)tensor_row(&p->ts_w, 1, 0,
-                                               ref_time_bucket(p, p->ts_w.shape[0], b, x));
+            const int64_t pos = ref_position(p, p->pos_w.shape[0], b, x);
+            const int64_t bucket =
+                p->timestamps.data ? ref_time_bucket(p, p->ts_w.shape[0], b, x) : 0;
             for (int64_t c = 0; c < n_columns; c++)
-                out[row * n_columns + c] = (double)p->alpha * (double)emb[c] +
-                                           ((double)pos[c] + (ts ? (double)ts[c] : 0.0));
+                out[row * n_columns + c] =
+                    (double)p->alpha * element(&p->emb, row, c) +
+                    (element(&p->pos_w, pos, c) +
+                     (p->timestamps.data ? element(&p->ts_w, bucket, c) : 0.0));
         }
 }
 
@@ -234,13 +239,13 @@ void ref_position_time_backward(const struct ptl_jagged_position_time_params *p,
     for (int64_t b = 0; b < n_seqs; b++)
         for (int64_t x = 0; x < n_tokens(p, b); x++) {
             const int64_t row = index_at(&p->seq_offsets, b) + x;
-            const float *dout = (const float *)tensor_row(&p->dout, 1, 0, row);
             const int64_t position = dpos_w ? ref_position(p, n_positions, b, x) : 0;
             const int64_t bucket = dts_w ? ref_time_bucket(p, n_buckets, b, x) : 0;
             for (int64_t c = 0; c < n_columns; c++) {
-                if (demb) demb[row * n_columns + c] = (double)p->alpha * (double)dout[c];
-                if (dpos_w) dpos_w[position * n_columns + c] += (double)dout[c];
-                if (dts_w) dts_w[bucket * n_columns + c] += (double)dout[c];
+                const double dout = element(&p->dout, row, c);
+                if (demb) demb[row * n_columns + c] = (double)p->alpha * dout;
+                if (dpos_w) dpos_w[position * n_columns + c] += dout;
+                if (dts_w) dts_w[bucket * n_columns + c] += dout;
             }
         }
 }

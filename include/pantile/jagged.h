@@ -92,7 +92,7 @@ PTL_API enum ptl_status ptl_jagged_replace_last(struct ptl_context *ctx, const s
                                                 const struct ptl_jagged *last,
                                                 const struct ptl_tensor *out);
 
-/* One row added to all rows of its sequence: out_b[i] = x_b[i] + d[b]. f32.
+/* One row added to all rows of its sequence: out_b[i] = x_b[i] + d[b], in float. f32, f16 or bf16.
  *
  * d is [B, ...]; out has the layout of x, and may be x itself. The gradient of x is that of out,
  * the gradient of d its ptl_jagged_sum. x->values without data stand for zeros: then out_b[i] =
@@ -102,9 +102,11 @@ PTL_API enum ptl_status ptl_jagged_broadcast_add(struct ptl_context *ctx,
                                                  const struct ptl_tensor *d,
                                                  const struct ptl_tensor *out);
 
-/* The sum of the rows of every sequence: out[b] = sum over i of x_b[i], 0 for an empty one. f32.
+/* The sum of the rows of every sequence: out[b] = sum over i of x_b[i], 0 for an empty one. f32,
+ * f16 or bf16.
  *
- * x as above, out [B, ...]. Summed in double in a fixed order, rounded once. */
+ * x as above, out [B, ...]. Summed in double in a fixed order, then rounded to float and to the
+ * type. */
 PTL_API enum ptl_status ptl_jagged_sum(struct ptl_context *ctx, const struct ptl_jagged *x,
                                        const struct ptl_tensor *out);
 
@@ -119,7 +121,8 @@ PTL_API enum ptl_status ptl_jagged_sum(struct ptl_context *ctx, const struct ptl
  *
  *     bucket = clamp(trunc(g(max(time[n-1] - time[x], 1e-6) / 60)), 0, NB)    g = sqrt or log
  *
- * The difference of times is exact; it is rounded to float, then divided; g is rounded to float. */
+ * The difference of times is exact; it is rounded to float, then divided; g is rounded to float.
+ * The sum is taken in float, in the order of the formula. */
 
 enum ptl_jagged_position_order {
     PTL_JAGGED_POSITION_FROM_END = 0,  /* the last history token is C + 1, targets are C */
@@ -147,7 +150,11 @@ struct ptl_jagged_position_time_params {
     enum ptl_jagged_time_bucket time_bucket;
     float alpha; /* finite; default 1 */
 
-    /* Forward. Rows are as in struct ptl_jagged: contiguous, any stride between them. f32. */
+    /* Rows are as in struct ptl_jagged: contiguous, any stride between them. emb and out, dout and
+     * demb are f32, f16 or bf16, alike; the tables, and their gradients, are of that type or f32,
+     * alike. Arithmetic is in float.
+     *
+     * Forward. */
     struct ptl_tensor emb;   /* [rows, E] */
     struct ptl_tensor pos_w; /* [NP, E], NP >= 1 */
     struct ptl_tensor ts_w;  /* [NB + 1, E], NB >= 0 */

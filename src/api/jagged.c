@@ -360,9 +360,10 @@ enum ptl_status ptl_jagged_replace_last(struct ptl_context *ctx, const struct pt
 
 /* ---- One row for each sequence ------------------------------------------------------------------ */
 
-static enum ptl_status check_f32(const struct agreed *agreed) {
-    if (agreed->dtype == PTL_F32) return PTL_OK;
-    return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected f32", agreed->rows_of,
+static enum ptl_status check_float(const struct agreed *agreed) {
+    if (agreed->dtype == PTL_F32 || agreed->dtype == PTL_F16 || agreed->dtype == PTL_BF16)
+        return PTL_OK;
+    return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected f32, f16 or bf16", agreed->rows_of,
                     ptl_dtype_name(agreed->dtype));
 }
 
@@ -410,7 +411,8 @@ enum ptl_status ptl_jagged_broadcast_add(struct ptl_context *ctx, const struct p
             .data = d->data, .n = INT64_MAX, .batch_stride = plain_rows(d).row_stride};
         return run_copy(ctx, &copy, &agreed);
     }
-    TRY(check_f32(&agreed));
+    TRY(check_float(&agreed));
+    p.type = agreed.dtype;
     p.n_seqs = agreed.n_seqs;
     p.n_columns = agreed.row_elements;
     p.d =
@@ -428,7 +430,7 @@ enum ptl_status ptl_jagged_sum(struct ptl_context *ctx, const struct ptl_jagged 
     TRY(check_context(ctx));
     TRY(check_jagged("x", "x.offsets", x, false, &agreed, &sum.x));
     TRY(check_plain("out", out, &agreed));
-    TRY(check_f32(&agreed));
+    TRY(check_float(&agreed));
     TRY(ptl_check_extent("out", out, 0, agreed.n_seqs, "number of sequences"));
     TRY(ptl_check_no_self_overlap("out", out));
     TRY(check_apart_jagged("out", out, 1, "x", "x.offsets", x, &agreed));
@@ -436,6 +438,7 @@ enum ptl_status ptl_jagged_sum(struct ptl_context *ctx, const struct ptl_jagged 
     sum.n_columns = agreed.row_elements;
     sum.out = out->data;
     sum.out_stride = plain_rows(out).row_stride;
+    sum.x_type = sum.out_type = agreed.dtype;
     pthread_mutex_lock(&ctx->lock);
     enum ptl_status status = ptl_jagged_run_sum(ctx, &sum);
     pthread_mutex_unlock(&ctx->lock);

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../core/message.h"
@@ -27,26 +28,64 @@ void ptl_jagged_position_time_init(struct ptl_jagged_position_time_params *param
     params->alpha = 1.0f;
 }
 
-/* f32 [rows, columns]; *rows or *columns -1: not known yet, taken from here. */
-static enum ptl_status check_matrix(const char *name, const struct ptl_tensor *t, int64_t *rows,
-                                    const char *rows_of, int64_t *columns, const char *columns_of,
-                                    struct ptl_jagged_matrix *m) {
+/* What the matrices of a call have in common; -1 and 0 where it is not known yet. */
+struct agreed {
+    const char *of; /* the array that says how many columns there are: "emb" */
+    int64_t rows, columns;
+    enum ptl_dtype dtype;
+    const char *table; /* the first table, or NULL */
+    enum ptl_dtype table_dtype;
+};
+
+/* [rows, columns] of a float type. */
+static enum ptl_status check_matrix(const char *name, const struct ptl_tensor *t,
+                                    struct agreed *agreed, struct ptl_jagged_matrix *m) {
+    char of[32];
     TRY(ptl_check_layout(name, t, 2, 2));
-    if (t->dtype != PTL_F32)
-        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected f32", name, ptl_dtype_name(t->dtype));
-    if (*rows < 0) *rows = t->shape[0];
-    if (*columns < 0) *columns = t->shape[1];
-    TRY(ptl_check_extent(name, t, 0, *rows, rows_of));
-    TRY(ptl_check_extent(name, t, 1, *columns, columns_of));
-    *m = (struct ptl_jagged_matrix){t->data, t->shape[0], t->stride[0] * (int64_t)sizeof(float)};
+    if (t->dtype != PTL_F32 && t->dtype != PTL_F16 && t->dtype != PTL_BF16)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, expected f32, f16 or bf16", name,
+                        ptl_dtype_name(t->dtype));
+    if (agreed->columns < 0) agreed->columns = t->shape[1];
+    snprintf(of, sizeof of, "columns of %s", agreed->of);
+    TRY(ptl_check_extent(name, t, 1, agreed->columns, of));
+    *m = (struct ptl_jagged_matrix){t->data, t->dtype, t->shape[0],
+                                    t->stride[0] * (int64_t)ptl_dtype_bytes(t->dtype)};
     return PTL_OK;
 }
 
-static enum ptl_status check_table(const char *name, const struct ptl_tensor *t, int64_t columns,
-                                   const char *columns_of, struct ptl_jagged_matrix *m) {
-    int64_t rows = -1;
-    TRY(check_matrix(name, t, &rows, "", &columns, columns_of, m));
-    if (rows < 1) return ptl_fail(PTL_ERR_SHAPE, "%s: no rows, expected at least 1", name);
+/* One row for every token: emb, out, dout, demb. */
+static enum ptl_status check_rows(const char *name, const struct ptl_tensor *t,
+                                  struct agreed *agreed, struct ptl_jagged_matrix *m) {
+    char of[32];
+    TRY(check_matrix(name, t, agreed, m));
+    if (agreed->rows < 0) {
+        agreed->rows = t->shape[0];
+        agreed->dtype = t->dtype;
+    }
+    snprintf(of, sizeof of, "rows of %s", agreed->of);
+    TRY(ptl_check_extent(name, t, 0, agreed->rows, of));
+    if (t->dtype != agreed->dtype)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, but %s is %s; both must be alike", name,
+                        ptl_dtype_name(t->dtype), agreed->of, ptl_dtype_name(agreed->dtype));
+    return PTL_OK;
+}
+
+/* pos_w, ts_w and their gradients. */
+static enum ptl_status check_table(const char *name, const struct ptl_tensor *t,
+                                   struct agreed *agreed, struct ptl_jagged_matrix *m) {
+    TRY(check_matrix(name, t, agreed, m));
+    if (t->shape[0] < 1) return ptl_fail(PTL_ERR_SHAPE, "%s: no rows, expected at least 1", name);
+    if (t->dtype != PTL_F32 && t->dtype != agreed->dtype)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, but %s is %s; expected that or f32", name,
+                        ptl_dtype_name(t->dtype), agreed->of, ptl_dtype_name(agreed->dtype));
+    if (!agreed->table) {
+        agreed->table = name;
+        agreed->table_dtype = t->dtype;
+    }
+    if (t->dtype != agreed->table_dtype)
+        return ptl_fail(PTL_ERR_DTYPE, "%s: %s, but %s is %s; both must be alike", name,
+                        ptl_dtype_name(t->dtype), agreed->table,
+                        ptl_dtype_name(agreed->table_dtype));
     return PTL_OK;
 }
 
@@ -198,18 +237,20 @@ enum ptl_status
 ptl_jagged_position_time_forward(struct ptl_context *ctx,
                                  const struct ptl_jagged_position_time_params *params) {
     const params_type *a = params;
-    struct ptl_position_time p = {.n_rows = -1, .n_columns = -1};
+    struct agreed agreed = {.of = "emb", .rows = -1, .columns = -1};
+    struct ptl_position_time p = {0};
     TRY(check_params(ctx, a));
     TRY(ptl_check_required("emb", &a->emb));
     TRY(ptl_check_required("pos_w", &a->pos_w));
     TRY(ptl_check_required("out", &a->out));
-    TRY(check_matrix("emb", &a->emb, &p.n_rows, "", &p.n_columns, "", &p.x));
-    TRY(check_matrix("out", &a->out, &p.n_rows, "rows of emb", &p.n_columns, "columns of emb",
-                     &p.out));
-    TRY(check_table("pos_w", &a->pos_w, p.n_columns, "columns of emb", &p.pos_w));
+    TRY(check_rows("emb", &a->emb, &agreed, &p.x));
+    TRY(check_rows("out", &a->out, &agreed, &p.out));
+    TRY(check_table("pos_w", &a->pos_w, &agreed, &p.pos_w));
+    p.n_rows = agreed.rows;
+    p.n_columns = agreed.columns;
     if (ptl_given(&a->timestamps)) {
         TRY(ptl_check_required("ts_w", &a->ts_w));
-        TRY(check_table("ts_w", &a->ts_w, p.n_columns, "columns of emb", &p.ts_w));
+        TRY(check_table("ts_w", &a->ts_w, &agreed, &p.ts_w));
     } else if (ptl_given(&a->ts_w) && p.n_rows > 0) {
         return ptl_fail(PTL_ERR_PARAM, "ts_w: given without timestamps, expected both or neither");
     }
@@ -230,19 +271,19 @@ enum ptl_status
 ptl_jagged_position_time_backward(struct ptl_context *ctx,
                                   const struct ptl_jagged_position_time_params *params) {
     const params_type *a = params;
-    struct ptl_position_time p = {.n_rows = -1, .n_columns = -1};
+    struct agreed agreed = {.of = "dout", .rows = -1, .columns = -1};
+    struct ptl_position_time p = {0};
     TRY(check_params(ctx, a));
     TRY(ptl_check_required("dout", &a->dout));
-    TRY(check_matrix("dout", &a->dout, &p.n_rows, "", &p.n_columns, "", &p.x));
+    TRY(check_rows("dout", &a->dout, &agreed, &p.x));
+    p.n_rows = agreed.rows;
+    p.n_columns = agreed.columns;
     if (!ptl_given(&a->demb) && !ptl_given(&a->dpos_w) && !ptl_given(&a->dts_w) && p.n_rows > 0)
         return ptl_fail(PTL_ERR_NULL, "demb, dpos_w, dts_w: all missing, expected at least one");
-    if (ptl_given(&a->demb))
-        TRY(check_matrix("demb", &a->demb, &p.n_rows, "rows of dout", &p.n_columns,
-                         "columns of dout", &p.out));
-    if (ptl_given(&a->dpos_w))
-        TRY(check_table("dpos_w", &a->dpos_w, p.n_columns, "columns of dout", &p.pos_w));
+    if (ptl_given(&a->demb)) TRY(check_rows("demb", &a->demb, &agreed, &p.out));
+    if (ptl_given(&a->dpos_w)) TRY(check_table("dpos_w", &a->dpos_w, &agreed, &p.pos_w));
     if (ptl_given(&a->dts_w)) {
-        TRY(check_table("dts_w", &a->dts_w, p.n_columns, "columns of dout", &p.ts_w));
+        TRY(check_table("dts_w", &a->dts_w, &agreed, &p.ts_w));
         if (!ptl_given(&a->timestamps) && p.n_rows > 0)
             return ptl_fail(PTL_ERR_PARAM, "dts_w: given without timestamps, expected both");
     }

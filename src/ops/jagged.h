@@ -46,8 +46,9 @@ void ptl_jagged_for_ranges(struct ptl_context *ctx, int64_t n, int64_t unit_byte
 int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *r, int64_t n_seqs,
                         int64_t row);
 
-/* How rows are written: through the caches, or past them when the output is larger than what they would
- * hold until somebody reads it. Whoever has streamed ends its range with ptl_jagged_end_range. */
+/* How rows are written: through the caches, or past them when the output is larger than what
+ * they would hold until somebody reads it. Whoever has streamed ends its range with
+ * ptl_jagged_end_range. */
 struct ptl_jagged_writer {
     const struct ptl_kernels *kernels;
     bool stream;
@@ -58,9 +59,9 @@ struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_
 
 void ptl_jagged_end_range(const struct ptl_jagged_writer *w);
 
-/* Rows that are computed: each into memory that stage_row names, the row itself or a place in the stage,
- * which is streamed some rows at a time. x is what the row is computed from: it is fetched while the
- * rows before are written. stage_flush comes after the last. */
+/* Rows that are computed: each into memory that stage_row names, the row itself or a place in
+ * the stage, which is streamed some rows at a time. x is what the row is computed from: it is
+ * fetched while the rows before are written. stage_flush comes after the last. */
 struct ptl_jagged_stage {
     const struct ptl_jagged_writer *writer;
     char *to; /* where the staged bytes belong */
@@ -69,8 +70,7 @@ struct ptl_jagged_stage {
 };
 
 void ptl_jagged_stage_begin(struct ptl_jagged_stage *s, const struct ptl_jagged_writer *writer);
-float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes,
-                            const char *x);
+char *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes, const char *x);
 void ptl_jagged_stage_flush(struct ptl_jagged_stage *s);
 
 /* Copies n rows; from_stride 0 repeats one. */
@@ -106,10 +106,28 @@ struct ptl_jagged_copy {
 
 void ptl_jagged_run_copy(struct ptl_context *ctx, const struct ptl_jagged_copy *copy);
 
-/* ---- One row added to a sequence, f32: jagged_broadcast.c --------------------------------------- */
+/* ---- Rows of the float types: jagged_float.c ---------------------------------------------------- */
+
+/* n elements of a row of f32, f16 or bf16, from column `first` on, as floats: those of the row, or
+ * widened into the buffer. */
+const float *ptl_jagged_widen(const struct ptl_kernels *k, enum ptl_dtype type, const char *row,
+                              int64_t first, int64_t n, float *buffer);
+
+/* And back, rounded to the type. */
+void ptl_jagged_narrow(const struct ptl_kernels *k, const float *x, enum ptl_dtype type, char *row,
+                       int64_t first, int64_t n);
+
+/* out[c] = alpha * x[c] + (a[c] + b[c]) in float, rounded to the type; a and b, of a type of their
+ * own, may be absent as in affine_f32. out may be x. */
+void ptl_jagged_affine(const struct ptl_kernels *k, enum ptl_dtype type, char *out, const char *x,
+                       float alpha, enum ptl_dtype terms_type, const char *a, const char *b,
+                       int64_t n);
+
+/* ---- One row added to a sequence: jagged_broadcast.c -------------------------------------------- */
 
 struct ptl_jagged_broadcast {
     struct ptl_jagged_writer writer; /* set by the run */
+    enum ptl_dtype type;             /* of all three */
     int64_t n_seqs, n_columns;
     struct ptl_jagged_rows x, d, out; /* d: dense, one row a sequence */
     int64_t n_padding;
@@ -117,17 +135,17 @@ struct ptl_jagged_broadcast {
 
 void ptl_jagged_run_broadcast_add(struct ptl_context *ctx, const struct ptl_jagged_broadcast *p);
 
-/* ---- Sums of rows, f32: jagged_sum.c ------------------------------------------------------------ */
+/* ---- Sums of rows: jagged_sum.c ----------------------------------------------------------------- */
 
 /* Row r of out is the sum of rows of x: those of sequence r, or, with order, the rows
  * order[start[r]] .. order[start[r + 1] - 1]. */
 struct ptl_jagged_sum {
     int64_t n_sums, n_columns;
     struct ptl_jagged_rows x;
-    const int64_t *start,
-        *order; /* NULL: sequences; else x is jagged and its offsets are not used */
+    const int64_t *start, *order; /* NULL: sequences; else the offsets of x are not used */
     char *out;
     int64_t out_stride;
+    enum ptl_dtype x_type, out_type; /* f32, f16, bf16 */
 };
 
 /* Up to two tables of sums, of equal numbers of columns, computed together. */
@@ -154,9 +172,10 @@ enum ptl_status ptl_jagged_run_sum(struct ptl_context *ctx, const struct ptl_jag
 
 /* ---- Position and time embedding: jagged_embedding.c -------------------------------------------- */
 
-/* Rows of a plain matrix, f32. */
+/* Rows of a plain matrix of f32, f16 or bf16. */
 struct ptl_jagged_matrix {
     char *data; /* NULL: absent */
+    enum ptl_dtype type;
     int64_t n_rows, row_stride;
 };
 
@@ -168,8 +187,8 @@ struct ptl_position_time {
     enum ptl_jagged_position_order position_order;
     enum ptl_jagged_time_bucket time_bucket;
     float alpha;
-    struct ptl_jagged_matrix x, out;      /* emb and out; dout and demb */
-    struct ptl_jagged_matrix pos_w, ts_w; /* backward: dpos_w and dts_w */
+    struct ptl_jagged_matrix x, out;      /* emb and out; dout and demb: of one type */
+    struct ptl_jagged_matrix pos_w, ts_w; /* backward: dpos_w and dts_w; of one type */
 };
 
 void ptl_position_time_run_forward(struct ptl_context *ctx, const struct ptl_position_time *p);

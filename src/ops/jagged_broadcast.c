@@ -9,19 +9,20 @@ static void add_range(void *job, int64_t begin, int64_t end) {
     const struct ptl_jagged_broadcast *p = job;
     int64_t b = ptl_jagged_find(out_begin, p, p->n_seqs, begin);
     int64_t before = out_begin(p, b);
-    const int64_t row_bytes = p->n_columns * (int64_t)sizeof(float);
+    const int64_t row_bytes = p->n_columns * (int64_t)ptl_dtype_bytes(p->type);
     struct ptl_jagged_stage stage;
     ptl_jagged_stage_begin(&stage, &p->writer);
     for (; b < p->n_seqs && before < end; b++) {
         const int64_t next = out_begin(p, b + 1);
-        const float *d = (const float *)(p->d.data + b * p->d.batch_stride);
+        const char *d = p->d.data + b * p->d.batch_stride;
         const int64_t first = begin > before ? begin : before, last = next < end ? next : end;
         if (first < last) {
             char *out = ptl_jagged_row(&p->out, b, first - before);
             const char *x = ptl_jagged_row(&p->x, b, first - before);
             for (int64_t row = first; row < last; row++) {
-                p->writer.kernels->affine_f32(ptl_jagged_stage_row(&stage, out, row_bytes, x),
-                                              (const float *)x, 1.0f, d, NULL, p->n_columns);
+                ptl_jagged_affine(p->writer.kernels, p->type,
+                                  ptl_jagged_stage_row(&stage, out, row_bytes, x), x, 1.0f, p->type,
+                                  d, NULL, p->n_columns);
                 out += p->out.row_stride;
                 x += p->x.row_stride;
             }
@@ -39,7 +40,7 @@ static void add_range(void *job, int64_t begin, int64_t end) {
 void ptl_jagged_run_broadcast_add(struct ptl_context *ctx, const struct ptl_jagged_broadcast *p) {
     struct ptl_jagged_broadcast job = *p;
     const int64_t n = out_begin(p, p->n_seqs) + p->n_padding;
-    const int64_t row_bytes = p->n_columns * (int64_t)sizeof(float);
+    const int64_t row_bytes = p->n_columns * (int64_t)ptl_dtype_bytes(p->type);
     if (row_bytes == 0) return;
     job.writer = ptl_jagged_writer(ctx, n, row_bytes);
     if (p->x.data == p->out.data) job.writer.stream = false; /* its lines are in the cache */

@@ -61,8 +61,8 @@ static struct source source_of(const struct ptl_jagged_sum *s, const struct ptl_
     return (struct source){ptl_jagged_row(&s->x, p->row, p->begin), s->x.row_stride, NULL};
 }
 
-static const float *row_of(const struct source *s, int64_t i) {
-    return (const float *)(s->data + (s->order ? s->order[i] : i) * s->row_stride);
+static const char *row_of(const struct source *s, int64_t i) {
+    return s->data + (s->order ? s->order[i] : i) * s->row_stride;
 }
 
 /* sum += the rows of the piece, at n columns from `first` on. */
@@ -72,15 +72,37 @@ static void add_rows(const struct ptl_kernels *k, const struct source *s, int64_
     int n_now = 0, n_next = 0, now = 0;
     for (int64_t i = 0; i < n_rows || n_now > 0;) {
         for (n_next = 0; n_next < ROWS_AT_A_TIME && i < n_rows; n_next++)
-            rows[!now][n_next] = row_of(s, i++) + first;
+            rows[!now][n_next] = (const float *)row_of(s, i++) + first;
         if (n_now) k->add_rows_f32(rows[now], n_now, rows[!now], n_next, n, sum);
         now = !now;
         n_now = n_next;
     }
 }
 
-static void store(float *out, const double *sum, int64_t n) {
-    for (int64_t c = 0; c < n; c++) out[c] = (float)sum[c];
+/* The same of halves: some rows are widened, then added, while the next are on their way. */
+static void add_half_rows(const struct ptl_kernels *k, const struct source *s, enum ptl_dtype type,
+                          int64_t n_rows, int64_t first, int64_t n, double *sum) {
+    float widened[ROWS_AT_A_TIME][BLOCK_COLUMNS];
+    const float *rows[ROWS_AT_A_TIME];
+    for (int64_t i = 0; i < n_rows; i += ROWS_AT_A_TIME) {
+        int n_now = 0;
+        for (; n_now < ROWS_AT_A_TIME && i + n_now < n_rows; n_now++) {
+            const int64_t ahead = i + n_now + ROWS_AT_A_TIME;
+            if (ahead < n_rows)
+                for (int64_t c = 0; c < n; c += 32)
+                    __builtin_prefetch((const uint16_t *)row_of(s, ahead) + first + c, 0, 3);
+            rows[n_now] = ptl_jagged_widen(k, type, row_of(s, i + n_now), first, n, widened[n_now]);
+        }
+        k->add_rows_f32(rows, n_now, NULL, 0, n, sum);
+    }
+}
+
+/* Rounds a row's sums, at n columns from `first` on. */
+static void store(const struct ptl_kernels *k, const struct ptl_jagged_sum *of, int64_t row,
+                  int64_t first, int64_t n, const double *sum) {
+    float rounded[BLOCK_COLUMNS];
+    for (int64_t c = 0; c < n; c++) rounded[c] = (float)sum[c];
+    ptl_jagged_narrow(k, rounded, of->out_type, of->out + row * of->out_stride, first, n);
 }
 
 static void sum_piece(const struct ptl_jagged_sums *s, const struct ptl_jagged_piece *p) {
@@ -90,8 +112,9 @@ static void sum_piece(const struct ptl_jagged_sums *s, const struct ptl_jagged_p
     for (int64_t first = 0; first < of->n_columns; first += BLOCK_COLUMNS) {
         const int64_t left = of->n_columns - first, n = left < BLOCK_COLUMNS ? left : BLOCK_COLUMNS;
         memset(sum, 0, (size_t)n * sizeof sum[0]);
-        add_rows(s->kernels, &source, p->end - p->begin, first, n, sum);
-        if (p->partial < 0) store((float *)(of->out + p->row * of->out_stride) + first, sum, n);
+        if (of->x_type == PTL_F32) add_rows(s->kernels, &source, p->end - p->begin, first, n, sum);
+        else add_half_rows(s->kernels, &source, of->x_type, p->end - p->begin, first, n, sum);
+        if (p->partial < 0) store(s->kernels, of, p->row, first, n, sum);
         else
             memcpy(s->partials + p->partial * of->n_columns + first, sum,
                    (size_t)n * sizeof sum[0]);
@@ -132,14 +155,14 @@ static void merge_range(void *job, int64_t begin, int64_t end) {
             memcpy(sum, partials + first, (size_t)n * sizeof sum[0]);
             for (int64_t k = 1; k <= n_before; k++)
                 for (int64_t c = 0; c < n; c++) sum[c] += partials[k * of->n_columns + first + c];
-            store((float *)(of->out + last->row * of->out_stride) + first, sum, n);
+            store(s->kernels, of, last->row, first, n, sum);
         }
     }
 }
 
 void ptl_jagged_sums_run(struct ptl_context *ctx, struct ptl_jagged_sums *s, void *scratch) {
     if (s->n_pieces == 0 || s->sum[0]->n_columns == 0) return;
-    const int64_t row_bytes = s->sum[0]->n_columns * (int64_t)sizeof(float);
+    const int64_t row_bytes = s->sum[0]->n_columns * (int64_t)ptl_dtype_bytes(s->sum[0]->x_type);
     s->partials = scratch;
     s->kernels = ctx->kernels;
     ptl_jagged_for_ranges(ctx, s->total_cost, row_bytes, sum_range, s);

@@ -58,14 +58,15 @@ int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *
 
 /* ---- Writing rows ------------------------------------------------------------------------------- */
 
-/* An output of this size would push out everything else, and itself, before it is read again. Not
- * reading it first saves a third of the traffic; below, the next operator finds it in the cache. Runs
- * shorter than MIN_RUN are copied faster by memcpy. */
+/* An output of this size would push out everything else, and itself, before it is read again.
+ * Not reading it first saves a third of the traffic; below, the next operator finds it in the
+ * cache. Runs shorter than MIN_RUN are copied faster by memcpy. */
 enum { STREAM_BYTES = 16 << 20, MIN_RUN = 512, PAGE = 4096 };
 
-/* Rows are computed into the stage and streamed from there in turns, longer rows one by one. Short turns
- * keep reads and writes going at the same time: 8 KiB reached 16 GB/s where 2 KiB reached 18, and 20 with
- * the next rows asked for during the writes (the embedding's formula, rows of 2 KiB, Zen 3). */
+/* Rows are computed into the stage and streamed from there in turns, longer rows one by one.
+ * Short turns keep reads and writes going at the same time: 8 KiB reached 16 GB/s where 2 KiB
+ * reached 18, and 20 with the next rows asked for during the writes (the embedding's formula,
+ * rows of 2 KiB, Zen 3). */
 enum { STAGE_BYTES = 2048 };
 
 struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_t n_rows,
@@ -103,13 +104,13 @@ static void flush(struct ptl_jagged_stage *s, const char *ahead) {
     s->n = 0;
 }
 
-float *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes,
-                            const char *x) {
-    if (!s->writer->stream || row_bytes > (int64_t)sizeof s->bytes) return (float *)row;
+char *ptl_jagged_stage_row(struct ptl_jagged_stage *s, char *row, int64_t row_bytes,
+                           const char *x) {
+    if (!s->writer->stream || row_bytes > (int64_t)sizeof s->bytes) return row;
     if (s->n && (s->n + row_bytes > STAGE_BYTES || row != s->to + s->n)) flush(s, x);
     if (s->n == 0) s->to = row;
     s->n += row_bytes;
-    return (float *)(s->bytes + s->n - row_bytes);
+    return s->bytes + s->n - row_bytes;
 }
 
 void ptl_jagged_stage_flush(struct ptl_jagged_stage *s) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "elements.h"
 #include "guard.h"
 #include "ops/hstu_check.h"
 
@@ -49,6 +50,11 @@ static int64_t row_elements(const struct jagged_problem *p) {
     int64_t n = 1;
     for (int i = 0; i < p->n_axes; i++) n *= p->extent[i];
     return n;
+}
+
+void jagged_float_type(struct jagged_problem *p) {
+    static const enum ptl_dtype types[] = {PTL_F32, PTL_F16, PTL_BF16};
+    p->dtype = types[below(p, 3)];
 }
 
 int64_t jagged_row_elements(const struct jagged_problem *p) {
@@ -147,8 +153,8 @@ static int64_t offset_of(const struct ptl_tensor *t, int lead, int64_t b, int64_
 
 static void fill_row(struct jagged_problem *p, char *row) {
     const int64_t n = row_elements(p);
-    if (p->numbers && p->dtype == PTL_F32) {
-        for (int64_t i = 0; i < n; i++) ((float *)row)[i] = (float)(below(p, 17) - 8);
+    if (p->numbers && (p->dtype == PTL_F32 || p->dtype == PTL_F16 || p->dtype == PTL_BF16)) {
+        for (int64_t i = 0; i < n; i++) ref_write(p->dtype, row, i, (double)(below(p, 17) - 8));
         return;
     }
     const size_t bytes = (size_t)n * ptl_dtype_bytes(p->dtype);
@@ -221,7 +227,7 @@ void jagged_compare(const struct jagged_output *out, const char *name) {
 }
 
 double jagged_number(const struct ptl_tensor *t, int lead, int64_t b, int64_t row, int64_t i) {
-    return (double)((const float *)t->data)[offset_of(t, lead, b, row) + i];
+    return ref_read(t->dtype, t->data, offset_of(t, lead, b, row) + i);
 }
 
 /* ---- Contexts ----------------------------------------------------------------------------------- */

@@ -24,6 +24,9 @@ struct jagged_problem {
  * that the work is cut into many ranges; the others have at most 20 elements. */
 void jagged_begin(struct jagged_problem *p, uint64_t seed, bool wide);
 
+/* Arithmetic: one of the float types instead. */
+void jagged_float_type(struct jagged_problem *p);
+
 /* B random lengths from 0 to most. */
 void jagged_lengths(struct jagged_problem *p, int64_t most, int64_t *lengths);
 

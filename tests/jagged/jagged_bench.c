@@ -1,5 +1,5 @@
-/* Times the jagged operators beside a copy of as many bytes by memcpy, one thread and all: pantile_tests
- * --bench jagged/bench. Checks nothing. */
+/* Times the jagged operators beside a copy of as many bytes by memcpy, one thread and all:
+ * pantile_tests --bench jagged/bench. Checks nothing. */
 #define _GNU_SOURCE
 #include <pantile/pantile.h>
 #include <pthread.h>

@@ -3,6 +3,7 @@
  * are exact. */
 #include <string.h>
 
+#include "elements.h"
 #include "jagged_arrays.h"
 #include "jagged_suites.h"
 
@@ -11,7 +12,7 @@ static struct ptl_context *ctx;
 
 static void begin(int seed) {
     jagged_begin(&p, (uint64_t)seed, false);
-    p.dtype = PTL_F32;
+    jagged_float_type(&p);
     p.numbers = p.no_views = true;
     ctx = jagged_context(seed % jagged_n_contexts());
 }
@@ -27,7 +28,7 @@ static double dot(const struct ptl_tensor *a, const struct ptl_tensor *b) {
     double sum = 0.0;
     CHECK(elements(a) == elements(b));
     for (int64_t i = 0; i < elements(a); i++)
-        sum += (double)((const float *)a->data)[i] * (double)((const float *)b->data)[i];
+        sum += ref_read(a->dtype, a->data, i) * ref_read(b->dtype, b->data, i);
     return sum;
 }
 
@@ -37,7 +38,8 @@ static void check_equal(const char *what, double a, double b) {
 
 static bool same(const struct ptl_tensor *a, const struct ptl_tensor *b) {
     return elements(a) == elements(b) &&
-           (elements(a) == 0 || memcmp(a->data, b->data, (size_t)elements(a) * sizeof(float)) == 0);
+           (elements(a) == 0 ||
+            memcmp(a->data, b->data, (size_t)elements(a) * ptl_dtype_bytes(a->dtype)) == 0);
 }
 
 /* A side: input and output of one layout. */
@@ -98,7 +100,8 @@ static void resize(void) {
         for (int b = 0; b < MAX_SEQS; b++) room[b] = 8 + (i % 3);
         const struct side wide = make_side(true, room);
         const struct ptl_jagged padded = side_output(&wide), back = side_output(&from);
-        const float pad = 3.0f;
+        double pad = 0.0;
+        ref_write(p.dtype, &pad, 0, 3.0);
         jagged_ok(ptl_jagged_resize(ctx, &x, align, &pad, &padded), "to padded");
         jagged_ok(ptl_jagged_resize(ctx, &padded, align, NULL, &back), "and back");
         CHECK(same(&x.values, &back.values));

@@ -163,10 +163,10 @@ static void types(void) {
     l.offsets = ptl_tensor_contiguous(m.narrow, PTL_I32, 1, (const int64_t[]){3});
     refused(concat(), PTL_ERR_DTYPE,
             "right.offsets: i64, but another index tensor is i32; all must be alike");
-    l.values.dtype = d.dtype = out5.dtype = PTL_F16;
-    refused(add(), PTL_ERR_DTYPE, "x: f16, expected f32");
+    l.values.dtype = d.dtype = out5.dtype = PTL_I64;
+    refused(add(), PTL_ERR_DTYPE, "x: i64, expected f32, f16 or bf16");
     l.values.dtype = sum.dtype = PTL_I32;
-    refused(sum_rows(), PTL_ERR_DTYPE, "x: i32, expected f32");
+    refused(sum_rows(), PTL_ERR_DTYPE, "x: i32, expected f32, f16 or bf16");
 }
 
 static void layouts(void) {
@@ -337,12 +337,16 @@ static void embedding_tensors(void) {
     a.demb.data = a.dpos_w.data = a.dts_w.data = NULL;
     refused(backward(), PTL_ERR_NULL, "demb, dpos_w, dts_w: all missing, expected at least one");
 
+    a.emb.dtype = PTL_U8;
+    refused(forward(), PTL_ERR_DTYPE, "emb: u8, expected f32, f16 or bf16");
     a.emb.dtype = PTL_BF16;
-    refused(forward(), PTL_ERR_DTYPE, "emb: bf16, expected f32");
+    refused(forward(), PTL_ERR_DTYPE, "out: f32, but emb is bf16; both must be alike");
     a.ts_w.dtype = PTL_I32;
-    refused(forward(), PTL_ERR_DTYPE, "ts_w: i32, expected f32");
+    refused(forward(), PTL_ERR_DTYPE, "ts_w: i32, expected f32, f16 or bf16");
     a.dpos_w.dtype = PTL_F16;
-    refused(backward(), PTL_ERR_DTYPE, "dpos_w: f16, expected f32");
+    refused(backward(), PTL_ERR_DTYPE, "dpos_w: f16, but dout is f32; expected that or f32");
+    a.emb.dtype = a.out.dtype = a.ts_w.dtype = PTL_BF16;
+    refused(forward(), PTL_ERR_DTYPE, "ts_w: bf16, but pos_w is f32; both must be alike");
     a.timestamps.dtype = PTL_F32;
     refused(forward(), PTL_ERR_DTYPE, "timestamps: f32, expected i32 or i64");
     a.num_targets = ptl_tensor_contiguous(m.narrow, PTL_I32, 1, (const int64_t[]){2});

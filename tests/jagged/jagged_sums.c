@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "elements.h"
 #include "guard.h"
 #include "jagged.h"
 #include "jagged_arrays.h"
@@ -27,7 +28,7 @@ static struct ptl_jagged random_x(struct jagged_problem *p, bool dense, const in
 
 static void begin(struct jagged_problem *p, uint64_t seed, bool wide) {
     jagged_begin(p, seed, wide);
-    p->dtype = PTL_F32; /* a wide row of u8 elements becomes four times as long */
+    jagged_float_type(p); /* a wide row of u8 elements becomes longer */
     p->numbers = test_random_int(&p->random, 0, 1);
     for (int i = 0; wide && i < p->n_axes; i++) p->extent[i] = p->extent[i] % 8192 + 1;
 }
@@ -36,7 +37,7 @@ static void begin(struct jagged_problem *p, uint64_t seed, bool wide) {
 static void expect_rows(const struct ptl_tensor *twin, int lead, int64_t b, int64_t row, int64_t n,
                         const double *numbers) {
     const int64_t at = (lead == 2 ? b * twin->stride[0] : 0) + row * twin->stride[lead - 1];
-    for (int64_t c = 0; c < n; c++) ((float *)twin->data)[at + c] = (float)numbers[c];
+    for (int64_t c = 0; c < n; c++) ref_write(twin->dtype, twin->data, at + c, numbers[c]);
 }
 
 static void check_broadcast_add(struct jagged_problem *p, int64_t most, int which, int n_contexts) {

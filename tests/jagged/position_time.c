@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "elements.h"
 #include "jagged.h"
 #include "jagged_arrays.h"
 #include "jagged_suites.h"
@@ -55,7 +56,9 @@ static void make(struct embedding *e, uint64_t seed, bool wide) {
     int64_t lengths[MAX_SEQS] = {0}, targets[MAX_SEQS] = {0}, contexts[MAX_SEQS], starts[MAX_SEQS];
     memset(e, 0, sizeof *e);
     jagged_begin(&e->p, seed, false);
-    e->p.dtype = PTL_F32;
+    jagged_float_type(&e->p);
+    const enum ptl_dtype type = e->p.dtype;
+    const enum ptl_dtype tables = random_int(e, 0, 1) ? type : PTL_F32;
     e->p.n_axes = 1;
     e->n_columns = e->p.extent[0] = wide ? random_int(e, 3000, 9000) : random_int(e, 0, 9);
     jagged_lengths(&e->p, wide ? 20 : 9, lengths);
@@ -85,27 +88,34 @@ static void make(struct embedding *e, uint64_t seed, bool wide) {
     e->a.time_bucket = (enum ptl_jagged_time_bucket)random_int(e, 0, 1);
     if (random_int(e, 0, 4)) {
         e->a.timestamps = random_times(e, lengths, e->n_rows);
+        e->p.dtype = tables;
         const int64_t n_buckets = random_int(e, 0, 3) ? random_int(e, 1, 12) : 40;
         e->a.ts_w = jagged_input(&e->p, n_buckets, n_buckets);
         e->dts_w = jagged_output(&e->p, n_buckets);
     }
     const int64_t n_positions = random_int(e, 5, 20); /* contexts have positions */
     e->p.numbers = random_int(e, 0, 1);
-    e->a.emb = jagged_input(&e->p, e->n_rows, n);
+    e->p.dtype = tables;
     e->a.pos_w = jagged_input(&e->p, n_positions, n_positions);
+    e->dpos_w = jagged_output(&e->p, n_positions);
+    e->p.dtype = type;
+    e->a.emb = jagged_input(&e->p, e->n_rows, n);
     e->out = jagged_output(&e->p, e->n_rows);
     e->p.numbers = true;
     e->a.dout = jagged_input(&e->p, e->n_rows, n);
     e->demb = jagged_output(&e->p, e->n_rows);
-    e->dpos_w = jagged_output(&e->p, n_positions);
     e->a.out = e->out.t;
     e->a.demb = e->demb.t;
     e->a.dpos_w = e->dpos_w.t;
     e->a.dts_w = e->dts_w.t;
 }
 
-static float *row_at(const struct ptl_tensor *t, int64_t row) {
-    return (float *)t->data + row * t->stride[0];
+static double get(const struct ptl_tensor *t, int64_t row, int64_t column) {
+    return ref_read(t->dtype, t->data, row * t->stride[0] + column);
+}
+
+static void put(const struct ptl_tensor *t, int64_t row, int64_t column, double x) {
+    ref_write(t->dtype, t->data, row * t->stride[0] + column, x);
 }
 
 static bool token_row(const struct embedding *e, int64_t row, int64_t *b, int64_t *x) {
@@ -117,44 +127,44 @@ static bool token_row(const struct embedding *e, int64_t row, int64_t *b, int64_
     return false; /* padding */
 }
 
-static bool nan_alike(float a, float b) {
-    return isnan(a) && isnan(b);
-}
-
 /* A NaN has no bits that anybody promises; everything else has. */
 static void compare_floats(const struct embedding *e, const struct jagged_output *got) {
-    for (int64_t row = 0; row < e->n_rows; row++)
-        for (int64_t c = 0; c < e->n_columns; c++) {
-            float *g = row_at(&got->t, row) + c, *w = row_at(&got->twin, row) + c;
-            if (nan_alike(*g, *w)) *g = *w;
-        }
+    for (int64_t row = 0; got->low && row < e->n_rows; row++)
+        for (int64_t c = 0; c < e->n_columns; c++)
+            if (isnan(get(&got->t, row, c)) && isnan(get(&got->twin, row, c)))
+                put(&got->t, row, c, NAN), put(&got->twin, row, c, NAN);
     jagged_compare(got, "out");
+}
+
+/* The formula in float, step by step, for one token: what the library must compute to the bit. */
+static void expect_token(struct embedding *e, int64_t row, int64_t b, int64_t x,
+                         const double *exact) {
+    const struct ptl_jagged_position_time_params *a = &e->a;
+    const int64_t pos = ref_position(a, a->pos_w.shape[0], b, x);
+    const int64_t bucket = a->timestamps.data ? ref_time_bucket(a, a->ts_w.shape[0], b, x) : 0;
+    for (int64_t c = 0; c < e->n_columns; c++) {
+        const float p = (float)get(&a->pos_w, pos, c);
+        const float t = a->timestamps.data ? (float)get(&a->ts_w, bucket, c) : 0.0f;
+        const float scaled = a->alpha * (float)get(&a->emb, row, c);
+        const float tables = a->timestamps.data ? p + t : p, sum = scaled + tables;
+        put(&e->out.twin, row, c, (double)sum);
+        /* three roundings, against the formula in double */
+        const double size = fabs((double)scaled) + fabs((double)p) + fabs((double)t);
+        const double error = fabs((double)sum - exact[c]);
+        if (size < 3e38 && error > 1.8e-7 * size + 1e-44)
+            FAIL("row %d: error %g of %g", (int)row, error, size);
+    }
 }
 
 static void check_forward(struct embedding *e, int which, int n_contexts) {
     const struct ptl_jagged_position_time_params *a = &e->a;
-    double *expected = test_alloc((size_t)(e->n_rows * e->n_columns + 1) * sizeof *expected);
-    ref_position_time_forward(a, expected);
+    double *exact = test_alloc((size_t)(e->n_rows * e->n_columns + 1) * sizeof *exact);
+    ref_position_time_forward(a, exact);
     for (int64_t row = 0; e->out.low && row < e->n_rows; row++) {
         int64_t b, x;
-        float *twin = row_at(&e->out.twin, row);
-        if (!token_row(e, row, &b, &x)) {
-            for (int64_t c = 0; c < e->n_columns; c++) twin[c] = 0.0f;
-            continue;
-        }
-        const float *emb = row_at(&a->emb, row);
-        const float *pos = row_at(&a->pos_w, ref_position(a, a->pos_w.shape[0], b, x)), *ts = NULL;
-        if (a->timestamps.data) ts = row_at(&a->ts_w, ref_time_bucket(a, a->ts_w.shape[0], b, x));
-        for (int64_t c = 0; c < e->n_columns; c++) {
-            const float tables = ts ? pos[c] + ts[c] : pos[c], scaled = a->alpha * emb[c];
-            twin[c] = scaled + tables;
-            /* three roundings, against the double formula */
-            const double size =
-                fabs((double)scaled) + fabs((double)pos[c]) + (ts ? fabs((double)ts[c]) : 0.0);
-            const double error = fabs((double)twin[c] - expected[row * e->n_columns + c]);
-            if (size < 3e38 && error > 1.8e-7 * size + 1e-44)
-                FAIL("row %d: error %g of %g", (int)row, error, size);
-        }
+        if (token_row(e, row, &b, &x)) expect_token(e, row, b, x, exact + row * e->n_columns);
+        else
+            for (int64_t c = 0; c < e->n_columns; c++) put(&e->out.twin, row, c, 0.0);
     }
     for (int i = 0; i < n_contexts; i++) {
         jagged_reset(&e->out);
@@ -165,20 +175,22 @@ static void check_forward(struct embedding *e, int which, int n_contexts) {
     if (e->out.low) {
         struct ptl_jagged_position_time_params in_place = *a;
         jagged_reset(&e->out);
+        const size_t elem = ptl_dtype_bytes(a->emb.dtype);
         for (int64_t row = 0; row < e->n_rows; row++)
-            memcpy(row_at(&e->out.t, row), row_at(&a->emb, row),
-                   (size_t)e->n_columns * sizeof(float));
+            memcpy((char *)a->out.data + row * a->out.stride[0] * (int64_t)elem,
+                   (char *)a->emb.data + row * a->emb.stride[0] * (int64_t)elem,
+                   (size_t)e->n_columns * elem);
         in_place.emb = in_place.out;
         jagged_ok(ptl_jagged_position_time_forward(jagged_context(which), &in_place), "in place");
         compare_floats(e, &e->out);
     }
-    free(expected);
+    free(exact);
 }
 
 static void expect_matrix(const struct jagged_output *o, const double *numbers, int64_t n_columns) {
     for (int64_t row = 0; o->low && row < o->twin.shape[0]; row++)
         for (int64_t c = 0; c < n_columns; c++)
-            row_at(&o->twin, row)[c] = (float)numbers[row * n_columns + c];
+            put(&o->twin, row, c, (double)(float)numbers[row * n_columns + c]);
 }
 
 static void check_backward(struct embedding *e, int which, int n_contexts) {
@@ -277,8 +289,8 @@ static void long_sums(void) {
     free(times);
 }
 
-/* An output too large for the caches is streamed, unless it is emb itself: then it is not, and must be
- * the same. Rows with and without gaps, at an odd address. */
+/* An output too large for the caches is streamed, unless it is emb itself: then it is not, and
+ * must be the same. Rows with and without gaps, at an odd address. */
 static void streamed(void) {
     enum { N = 9500, E = 501, NP = 40 };
     const size_t floats = (size_t)N * (E + 3);
@@ -309,7 +321,7 @@ static void streamed(void) {
             jagged_ok(ptl_jagged_position_time_forward(jagged_context(i), &in_place), "in place");
             CHECK(out[0] == 7.0f);
             for (int64_t row = 0; row < N; row++) {
-                const float *got = row_at(&a.out, row);
+                const float *got = (const float *)a.out.data + row * a.out.stride[0];
                 CHECK(memcmp(got, copy + row * E, E * sizeof *got) == 0);
                 for (int k = 0; row < N - 1 && k < gap; k++) CHECK(got[E + k] == 7.0f);
             }
