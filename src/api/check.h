@@ -6,6 +6,14 @@
 #include <pantile/base.h>
 #include <stdbool.h>
 
+#include "../ops/views.h"
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        enum ptl_status try_status = (call);                                                       \
+        if (try_status != PTL_OK) return try_status;                                               \
+    } while (0)
+
 static inline bool ptl_given(const struct ptl_tensor *t) {
     return t->data != NULL;
 }
@@ -50,5 +58,17 @@ enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tens
                                      const char *in_name, const struct ptl_tensor *in);
 
 const char *ptl_dtype_name(enum ptl_dtype dtype);
+
+/* A checked tensor as the operators see it: an index array, or an array whose last axes are rows, heads
+ * and a contiguous head (a fourth axis in front: batches, or pages). */
+static inline struct ptl_index ptl_index_of(const struct ptl_tensor *t) {
+    return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1};
+}
+
+static inline struct ptl_rows ptl_rows_of(const struct ptl_tensor *t) {
+    const int row = t->ndim - 3;
+    return (struct ptl_rows){t->data, (int64_t)ptl_dtype_bytes(t->dtype), row ? t->stride[0] : 0,
+                             t->stride[row], t->stride[row + 1]};
+}
 
 #endif

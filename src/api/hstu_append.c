@@ -7,12 +7,6 @@
 #include "../ops/hstu.h"
 #include "check.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum ptl_status try_status = (call);                                                       \
-        if (try_status != PTL_OK) return try_status;                                               \
-    } while (0)
-
 /* A thread is worth waking for this many bytes; a worker draws rows worth about as many. */
 enum { GRAIN_BYTES = 256 << 10 };
 
@@ -28,10 +22,6 @@ void ptl_hstu_kv_append_params_init(struct ptl_hstu_kv_append_params *params) {
     if (!params) return;
     memset(params, 0, sizeof *params);
     params->struct_size = sizeof *params;
-}
-
-static struct ptl_index index_of(const struct ptl_tensor *t) {
-    return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1, 0};
 }
 
 /* New tokens of a sequence. */
@@ -88,11 +78,11 @@ static enum ptl_status check_lists(const struct ptl_hstu_kv_append_params *a,
     if (status != PTL_OK) return status == PTL_ERR_SEQLEN ? PTL_ERR_TABLE : status;
     TRY(ptl_check_counts("num_targets", &a->num_targets, job->n_seqs, &type));
     TRY(ptl_check_counts("n_cached", &a->n_cached, job->n_seqs, &type));
-    job->offsets = index_of(&a->seq_offsets);
-    job->targets = index_of(&a->num_targets);
-    job->cached = index_of(&a->n_cached);
-    job->page_offsets = index_of(&a->page_offsets);
-    job->page_ids = index_of(&a->page_ids);
+    job->offsets = ptl_index_of(&a->seq_offsets);
+    job->targets = ptl_index_of(&a->num_targets);
+    job->cached = ptl_index_of(&a->n_cached);
+    job->page_offsets = ptl_index_of(&a->page_offsets);
+    job->page_ids = ptl_index_of(&a->page_ids);
 
     const int64_t page_size = a->k_pages.shape[1];
     for (int64_t b = 0; b < job->n_seqs; b++) {
@@ -159,12 +149,6 @@ static void append_worker(void *arg, int slot) {
     }
 }
 
-static struct ptl_rows rows_of(const struct ptl_tensor *t) {
-    const int row = t->ndim - 3;
-    return (struct ptl_rows){t->data, (int64_t)ptl_dtype_bytes(t->dtype), row ? t->stride[0] : 0,
-                             t->stride[row], t->stride[row + 1]};
-}
-
 enum ptl_status ptl_hstu_kv_append(struct ptl_context *ctx,
                                    const struct ptl_hstu_kv_append_params *params) {
     struct append_job job = {0};
@@ -176,10 +160,10 @@ enum ptl_status ptl_hstu_kv_append(struct ptl_context *ctx,
                         params->struct_size, sizeof *params);
     TRY(check_arrays(params));
     TRY(check_lists(params, &job));
-    job.k = rows_of(&params->k);
-    job.v = rows_of(&params->v);
-    job.k_pages = rows_of(&params->k_pages);
-    job.v_pages = rows_of(&params->v_pages);
+    job.k = ptl_rows_of(&params->k);
+    job.v = ptl_rows_of(&params->v);
+    job.k_pages = ptl_rows_of(&params->k_pages);
+    job.v_pages = ptl_rows_of(&params->v_pages);
     job.n_heads = params->k.shape[1];
     job.page_size = params->k_pages.shape[1];
     job.dqk = params->k.shape[2];

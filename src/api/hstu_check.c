@@ -12,12 +12,6 @@
 /* The largest head size. Nothing but scratch memory grows with it. */
 enum { MAX_HEAD_DIM = 1024 };
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum ptl_status try_status = (call);                                                       \
-        if (try_status != PTL_OK) return try_status;                                               \
-    } while (0)
-
 /* ---- Tensors ----------------------------------------------------------------------------------- */
 
 /* out, or dout in the backward pass: the array with the rows of q and the head size of v. */
@@ -66,22 +60,12 @@ static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const char *ou
     return ptl_check_extent(out_name, out, dim, a->v.shape[dim], "head size of v");
 }
 
-static struct ptl_rows rows_of(const struct ptl_tensor *t) {
-    const int row = t->ndim - 3;
-    return (struct ptl_rows){t->data, (int64_t)ptl_dtype_bytes(t->dtype), row ? t->stride[0] : 0,
-                             t->stride[row], t->stride[row + 1]};
-}
-
 static bool is_paged(const struct ptl_hstu_params *a) {
     return ptl_given(&a->k_pages) || ptl_given(&a->v_pages) || ptl_given(&a->page_offsets) ||
            ptl_given(&a->page_ids) || ptl_given(&a->last_page_lens);
 }
 
 /* ---- Sequences ---------------------------------------------------------------------------------- */
-
-static struct ptl_index index_of(const struct ptl_tensor *t, int64_t constant) {
-    return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1, constant};
-}
 
 /* Offsets, used lengths and numbers of sequences; everything that says which rows exist. */
 static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
@@ -102,12 +86,12 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
         TRY(ptl_check_index("seq_offsets_q", &a->seq_offsets_q, 1, 1, index_type));
         TRY(ptl_check_offsets("seq_offsets_q", &a->seq_offsets_q, p->q_rows));
         p->n_seqs = a->seq_offsets_q.shape[0] - 1;
-        p->offsets_q = p->offsets_k = index_of(&a->seq_offsets_q, 0);
+        p->offsets_q = p->offsets_k = ptl_index_of(&a->seq_offsets_q);
         if (ptl_given(&a->seq_offsets_k) && !is_paged(a)) { /* of paged keys: in check_pages */
             TRY(ptl_check_index("seq_offsets_k", &a->seq_offsets_k, 1, 1, index_type));
             TRY(ptl_check_extent("seq_offsets_k", &a->seq_offsets_k, 0, p->n_seqs + 1,
                                  "entries of seq_offsets_q"));
-            p->offsets_k = index_of(&a->seq_offsets_k, 0);
+            p->offsets_k = ptl_index_of(&a->seq_offsets_k);
             TRY(ptl_check_offsets("seq_offsets_k", &a->seq_offsets_k, p->k_rows));
         } else {
             const int64_t end = ptl_index_at(&p->offsets_k, p->n_seqs);
@@ -126,7 +110,7 @@ static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct p
         if (!ptl_given(used[side])) continue;
         TRY(ptl_check_index(names[side], used[side], 1, 1, index_type));
         TRY(ptl_check_extent(names[side], used[side], 0, p->n_seqs, "number of sequences"));
-        *index[side] = index_of(used[side], 0);
+        *index[side] = ptl_index_of(used[side]);
         const struct ptl_index *offsets = side ? &p->offsets_k : &p->offsets_q;
         for (int64_t b = 0; b < p->n_seqs; b++) {
             const int64_t n = ptl_index_at(index[side], b);
@@ -196,9 +180,9 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     g->v = (struct ptl_rows){a->v_pages.data, p->v.elem_bytes, a->v_pages.stride[0],
                              a->v_pages.stride[1], a->v_pages.stride[2]};
     g->page_size = a->k_pages.shape[1];
-    g->offsets = index_of(&a->page_offsets, 0);
-    g->ids = index_of(&a->page_ids, 0);
-    g->last_lens = index_of(&a->last_page_lens, 0);
+    g->offsets = ptl_index_of(&a->page_offsets);
+    g->ids = ptl_index_of(&a->page_ids);
+    g->last_lens = ptl_index_of(&a->last_page_lens);
     int64_t before = 0;
     for (int64_t b = 0; b <= p->n_seqs; b++) {
         const int64_t at = ptl_index_at(&g->offsets, b);
@@ -227,7 +211,7 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
         TRY(ptl_check_extent("seq_offsets_k", &a->seq_offsets_k, 0, p->n_seqs + 1,
                              "entries of seq_offsets_q"));
     }
-    const struct ptl_index offsets_k = index_of(&a->seq_offsets_k, 0);
+    const struct ptl_index offsets_k = ptl_index_of(&a->seq_offsets_k);
     for (int64_t b = 0; b < p->n_seqs; b++) {
         const int64_t targets =
             ptl_index_at(&p->targets, b); /* before cached + targets is formed */
@@ -270,8 +254,8 @@ static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hs
                         a->min_full_attn_seq_len);
     TRY(ptl_check_counts("num_contexts", &a->num_contexts, p->n_seqs, index_type));
     TRY(ptl_check_counts("num_targets", &a->num_targets, p->n_seqs, index_type));
-    p->contexts = index_of(&a->num_contexts, 0);
-    p->targets = index_of(&a->num_targets, 0);
+    p->contexts = ptl_index_of(&a->num_contexts);
+    p->targets = ptl_index_of(&a->num_targets);
     if (ptl_given(&a->num_targets) && a->target_group_size < 1)
         return ptl_fail(PTL_ERR_PARAM, "target_group_size: %" PRId64 ", expected 1 or more",
                         a->target_group_size);
@@ -573,9 +557,9 @@ static enum ptl_status check_inputs(const struct ptl_hstu_params *a, const char 
     memset(p, 0, sizeof *p);
     TRY(check_qkv(a, out_name, out));
     p->dtype = a->q.dtype;
-    p->q = rows_of(&a->q);
-    p->k = rows_of(&a->k);
-    p->v = rows_of(&a->v);
+    p->q = ptl_rows_of(&a->q);
+    p->k = ptl_rows_of(&a->k);
+    p->v = ptl_rows_of(&a->v);
     const int head = a->q.ndim - 2;
     p->n_q_heads = a->q.shape[head];
     p->n_k_heads = a->k.shape[head];
@@ -609,7 +593,7 @@ enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a,
                                        struct ptl_hstu_problem *p) {
     TRY(check_params(a));
     TRY(check_inputs(a, "out", &a->out, p));
-    p->out = rows_of(&a->out);
+    p->out = ptl_rows_of(&a->out);
     return check_aliases(a, "out", &a->out);
 }
 
@@ -685,10 +669,10 @@ enum ptl_status ptl_hstu_check_backward(const struct ptl_hstu_params *a,
             TRY(ptl_check_no_overlap(outputs[i].name, outputs[i].t, outputs[j].name, outputs[j].t));
     }
 
-    g->dout = rows_of(&d->dout);
-    g->dq = rows_of(&d->dq);
-    g->dk = rows_of(&d->dk);
-    g->dv = rows_of(&d->dv);
+    g->dout = ptl_rows_of(&d->dout);
+    g->dq = ptl_rows_of(&d->dq);
+    g->dk = ptl_rows_of(&d->dk);
+    g->dv = ptl_rows_of(&d->dv);
     if (ptl_given(&d->dbias)) {
         const struct ptl_tensor *t = &d->dbias;
         g->dbias = (struct ptl_hstu_bias){t->data,

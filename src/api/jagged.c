@@ -8,12 +8,6 @@
 #include "../ops/jagged.h"
 #include "check.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum ptl_status try_status = (call);                                                       \
-        if (try_status != PTL_OK) return try_status;                                               \
-    } while (0)
-
 /* ---- Sequence lengths --------------------------------------------------------------------------- */
 
 static int64_t number_at(const struct ptl_tensor *t, int64_t i) {
@@ -142,8 +136,7 @@ static struct ptl_jagged_rows rows_of(const struct ptl_jagged *j) {
             r.batch_stride = t->stride[0] * bytes;
         }
     }
-    if (lead == 1)
-        r.offsets = (struct ptl_index){j->offsets.data, j->offsets.dtype == PTL_I64, 1, 0};
+    if (lead == 1) r.offsets = (struct ptl_index){j->offsets.data, j->offsets.dtype == PTL_I64, 1};
     return r;
 }
 

@@ -11,12 +11,6 @@
 #include "../ops/jagged.h"
 #include "check.h"
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum ptl_status try_status = (call);                                                       \
-        if (try_status != PTL_OK) return try_status;                                               \
-    } while (0)
-
 typedef struct ptl_jagged_position_time_params params_type;
 
 void ptl_jagged_position_time_init(struct ptl_jagged_position_time_params *params) {
@@ -89,10 +83,6 @@ static enum ptl_status check_table(const char *name, const struct ptl_tensor *t,
     return PTL_OK;
 }
 
-static struct ptl_index index_of(const struct ptl_tensor *t) {
-    return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1, 0};
-}
-
 static enum ptl_status check_options(const params_type *a) {
     if (a->position_order != PTL_JAGGED_POSITION_FROM_END &&
         a->position_order != PTL_JAGGED_POSITION_FROM_START)
@@ -128,10 +118,10 @@ static enum ptl_status check_sequences(const params_type *a, struct ptl_position
     TRY(ptl_check_counts("num_targets", &a->num_targets, p->n_seqs, &index_type));
     TRY(ptl_check_counts("num_contexts", &a->num_contexts, p->n_seqs, &index_type));
     TRY(ptl_check_counts("position_start", &a->position_start, p->n_seqs, &index_type));
-    p->offsets = index_of(&a->seq_offsets);
-    if (ptl_given(&a->num_targets)) p->targets = index_of(&a->num_targets);
-    if (ptl_given(&a->num_contexts)) p->contexts = index_of(&a->num_contexts);
-    if (ptl_given(&a->position_start)) p->starts = index_of(&a->position_start);
+    p->offsets = ptl_index_of(&a->seq_offsets);
+    if (ptl_given(&a->num_targets)) p->targets = ptl_index_of(&a->num_targets);
+    if (ptl_given(&a->num_contexts)) p->contexts = ptl_index_of(&a->num_contexts);
+    if (ptl_given(&a->position_start)) p->starts = ptl_index_of(&a->position_start);
     for (int64_t b = 0; b < p->n_seqs; b++) {
         const int64_t n = ptl_index_at(&p->offsets, b + 1) - ptl_index_at(&p->offsets, b);
         const int64_t targets = ptl_index_at(&p->targets, b);
@@ -145,7 +135,7 @@ static enum ptl_status check_sequences(const params_type *a, struct ptl_position
     enum ptl_dtype time_type = 0; /* times are data: their type need not be that of the indices */
     TRY(ptl_check_index("timestamps", &a->timestamps, 1, 1, &time_type));
     TRY(ptl_check_extent("timestamps", &a->timestamps, 0, p->n_rows, rows_of));
-    p->times = index_of(&a->timestamps);
+    p->times = ptl_index_of(&a->timestamps);
     return PTL_OK;
 }
 

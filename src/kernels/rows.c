@@ -1,7 +1,7 @@
 /* Rows of plain matrices: a copy, one formula, a sum. What these wait for is memory; the tiles of
  * attention are elsewhere. Same bits at every level: nothing is fused or reordered. */
 #include "kernels.h"
-#include "simd/vec_wide.h"
+#include "simd/vec.h"
 
 /* Whole cache lines, the borders of the run by plain stores: a line that is streamed in pieces costs
  * more than it saves. */

@@ -7,31 +7,7 @@
 #include <stdbool.h>
 
 #include "../core/context.h"
-
-/* Rows of an array with heads, jagged or dense; strides in elements. */
-struct ptl_rows {
-    char *data;
-    int64_t elem_bytes;
-    int64_t batch_stride, row_stride, head_stride; /* batch_stride 0: jagged */
-};
-
-static inline void *ptl_rows_at(const struct ptl_rows *r, int64_t b, int64_t row, int64_t head) {
-    return r->data +
-           r->elem_bytes * (b * r->batch_stride + row * r->row_stride + head * r->head_stride);
-}
-
-/* An int32 or int64 array; stride 0 repeats one number; data NULL is a constant. */
-struct ptl_index {
-    const void *data;
-    bool wide; /* int64 */
-    int64_t stride, constant;
-};
-
-static inline int64_t ptl_index_at(const struct ptl_index *x, int64_t i) {
-    if (!x->data) return x->constant;
-    i *= x->stride;
-    return x->wide ? ((const int64_t *)x->data)[i] : ((const int32_t *)x->data)[i];
-}
+#include "views.h"
 
 /* A dense bias; strides in elements, 0 where it broadcasts. */
 struct ptl_hstu_bias {

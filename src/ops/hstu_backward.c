@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../core/arith.h"
+#include "schedule.h"
+
 enum { MAX_PANELS = PTL_BACKWARD_PANELS };
 
 /* One block of query rows against one key tile. */
@@ -47,10 +50,6 @@ struct scratch {
     int64_t q_stride, o_stride;
 };
 
-static size_t round_up(size_t n, size_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
 static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *memory,
                                  size_t *bytes) {
     struct ptl_pieces m = {memory, 0};
@@ -76,7 +75,7 @@ static struct scratch scratch_at(const struct ptl_backward_plan *plan, char *mem
     s.tables = ptl_take(&m, (size_t)ptl_dtables_entries(plan) * sizeof(double));
     s.mask = ptl_take(&m, MAX_PANELS * sizeof *s.mask);
     s.stage = ptl_hstu_stage_at(p, k, ptl_take(&m, ptl_hstu_stage_bytes(p, k)));
-    *bytes = round_up(m.used, 4096) + 64; /* off the page grid */
+    *bytes = ptl_round_up(m.used, 4096) + 64; /* off the page grid */
     return s;
 }
 
@@ -102,26 +101,13 @@ void ptl_wait_turn64(_Atomic int64_t *turn, int64_t mine) {
 
 /* ---- Rows ----------------------------------------------------------------------------------------- */
 
-static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x, int n,
-                  float *y) {
-    if (dtype == PTL_BF16) k->rows_from_bf16(x, 0, 1, n, y, 0);
-    else if (dtype == PTL_F16) k->rows_from_f16(x, 0, 1, n, y, 0);
-    else memcpy(y, x, (size_t)n * sizeof(float));
-}
-
-static void narrow(const struct ptl_kernels *k, enum ptl_dtype dtype, const float *x, int n,
-                   void *y) {
-    if (dtype == PTL_BF16) k->rows_to_bf16(x, 0, 1, n, y, 0);
-    else if (dtype == PTL_F16) k->rows_to_f16(x, 0, 1, n, y, 0);
-    else memcpy(y, x, (size_t)n * sizeof(float));
-}
-
 /* Rows of an array as floats, padded with zeros to the stride. scale: one factor a row, or NULL. */
 static void stage_rows(const struct ptl_backward_plan *plan, const struct ptl_rows *from, int64_t b,
                        int64_t row, int64_t head, int n_rows, int dim, const float *scale,
                        float *to, int64_t stride) {
     for (int i = 0; i < n_rows; i++, to += stride) {
-        widen(plan->kernels, plan->p->dtype, ptl_rows_at(from, b, row + i, head), dim, to);
+        ptl_widen_rows(plan->kernels, plan->p->dtype, ptl_rows_at(from, b, row + i, head), 0, 1,
+                       dim, to, 0);
         memset(to + dim, 0, (size_t)(stride - dim) * sizeof(float));
         if (!scale) continue;
         for (int d = 0; d < dim; d++) to[d] *= scale[i];
@@ -286,8 +272,9 @@ static void add_to_rows(const struct ptl_backward_plan *plan, const struct block
             float *x = dq_row(plan, b->seq, b->head, row + r);
             for (int d = 0; d < p->dqk; d++) x[d] *= p->alpha;
             if (plan->dq)
-                narrow(k, p->dtype, x, p->dqk,
-                       ptl_rows_at(&plan->g->dq, b->seq->b, b->seq->q_row + row + r, b->head));
+                ptl_narrow_rows(
+                    k, p->dtype, x, 0, 1, p->dqk,
+                    ptl_rows_at(&plan->g->dq, b->seq->b, b->seq->q_row + row + r, b->head), 0);
         }
     }
     atomic_store_explicit(turn, (int32_t)b->tile + 1, memory_order_release);
@@ -376,7 +363,9 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
     const int64_t end = begin + k->key_tile < seq.uk ? begin + k->key_tile : seq.uk;
     const int64_t group = p->n_q_heads / p->n_k_heads, n_keys = end - begin;
 
-    const struct ptl_hstu_tile kv = ptl_hstu_load_tile(p, k, &seq, kv_head, begin, end, &s->stage);
+    int64_t v_stride;
+    const float *values =
+        ptl_hstu_load_values(p, k, &seq, kv_head, begin, end, &s->stage, &v_stride);
     stage_rows(plan, &p->k, seq.b, seq.k_row + begin, kv_head, (int)n_keys, p->dqk, NULL, s->k_rows,
                s->q_stride);
     const bool k_finite = k->rows_finite_f32(s->k_rows, s->q_stride, (int)n_keys, p->dqk);
@@ -398,7 +387,7 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
                 b.n_rows =
                     (int)(seq.uq - b.row < plan->block_rows ? seq.uq - b.row : plan->block_rows);
                 b.n_panels = (b.n_rows + k->panel - 1) / k->panel;
-                backward_block(plan, &b, end, kv.v, kv.v_stride, k_finite, &plan->hulls[at],
+                backward_block(plan, &b, end, values, v_stride, k_finite, &plan->hulls[at],
                                &plan->dq_turn[head * plan->n_blocks + at], s);
             }
             if (turns.turn)
@@ -415,10 +404,10 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
     for (int64_t j = 0; j < n_keys; j++) {
         float *dk = s->dk + j * s->q_stride;
         for (int d = 0; d < p->dqk; d++) dk[d] *= p->alpha;
-        narrow(k, p->dtype, dk, p->dqk,
-               ptl_rows_at(&plan->g->dk, seq.b, seq.k_row + begin + j, kv_head));
-        narrow(k, p->dtype, s->dv + j * s->o_stride, p->dv,
-               ptl_rows_at(&plan->g->dv, seq.b, seq.k_row + begin + j, kv_head));
+        ptl_narrow_rows(k, p->dtype, dk, 0, 1, p->dqk,
+                        ptl_rows_at(&plan->g->dk, seq.b, seq.k_row + begin + j, kv_head), 0);
+        ptl_narrow_rows(k, p->dtype, s->dv + j * s->o_stride, 0, 1, p->dv,
+                        ptl_rows_at(&plan->g->dv, seq.b, seq.k_row + begin + j, kv_head), 0);
     }
 }
 
@@ -577,7 +566,8 @@ enum ptl_status ptl_hstu_run_backward(struct ptl_context *ctx, const struct ptl_
     if (!lay_out(ctx, &plan)) return PTL_ERR_NOMEM;
 
     int n_workers = ctx->executor.n_threads;
-    const double worth = 2.5 * pairs * (double)(p->dqk + p->dv) * (double)p->n_q_heads / (1 << 19);
+    const double worth =
+        2.5 * pairs * (double)(p->dqk + p->dv) * (double)p->n_q_heads / PTL_WORTH_A_THREAD;
     if (worth < n_workers) n_workers = worth < 1.0 ? 1 : (int)worth;
     if (plan.n_tasks < n_workers) n_workers = plan.n_tasks < 1 ? 1 : (int)plan.n_tasks;
     scratch_at(&plan, NULL, &plan.scratch_bytes);

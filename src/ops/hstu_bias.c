@@ -141,15 +141,14 @@ void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernel
     float alpha = p->alpha; /* once, with the first of the biases */
     if (p->bias.data) {
         const int64_t first = p->bias.by_key ? row + seq->uk - seq->uq : row;
-        const int64_t bytes = p->bias.dtype == PTL_F32 ? 4 : 2;
+        const int64_t bytes = (int64_t)ptl_dtype_bytes(p->bias.dtype);
         for (int i = 0; i < n_rows; i++) {
             const void *x = p->bias.data + bytes * (seq->index * p->bias.batch_stride +
                                                     head * p->bias.head_stride +
                                                     (first + i) * p->bias.row_stride + begin);
             float *y = stage->bias_row + (int64_t)i * n;
             rows[i] = p->bias.dtype == PTL_F32 ? x : y;
-            if (p->bias.dtype == PTL_BF16) k->rows_from_bf16(x, 0, 1, n, y, 0);
-            if (p->bias.dtype == PTL_F16) k->rows_from_f16(x, 0, 1, n, y, 0);
+            if (rows[i] == y) ptl_widen_rows(k, p->bias.dtype, x, 0, 1, n, y, 0);
         }
         k->panel_load_f32(rows, n_rows, n, stage->bias);
         k->tile_bias_f32(nv, s, n, alpha, p->beta, stage->bias, k->panel);

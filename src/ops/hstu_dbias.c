@@ -33,17 +33,17 @@ void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_s
     }
     k->panel_store_f32(t->ds, t->n_rows, n, beta, rows);
     const bool add = plan->bias_turn != NULL;
+    const int64_t bytes = (int64_t)ptl_dtype_bytes(g->dbias.dtype);
     const int64_t first = g->dbias.by_key ? t->row + seq->uk - seq->uq : t->row;
     for (int i = 0; i < t->n_rows; i++) {
         const int64_t at = dbias_offset(plan, seq, head, first + i, t->begin);
-        float *sum = plan->dbias ? plan->dbias + at : (float *)g->dbias.data + at;
-        if (add)
+        if (add) {
+            float *sum = plan->dbias ? plan->dbias + at : (float *)g->dbias.data + at;
             for (int64_t j = 0; j < n; j++) sum[j] += rows[i][j];
-        else if (g->dbias.dtype == PTL_BF16)
-            k->rows_to_bf16(rows[i], 0, 1, (int)n, (uint16_t *)g->dbias.data + at, 0);
-        else if (g->dbias.dtype == PTL_F16)
-            k->rows_to_f16(rows[i], 0, 1, (int)n, (uint16_t *)g->dbias.data + at, 0);
-        else memcpy(sum, rows[i], (size_t)n * sizeof(float));
+        } else {
+            ptl_narrow_rows(k, g->dbias.dtype, rows[i], 0, 1, (int)n,
+                            (char *)g->dbias.data + at * bytes, 0);
+        }
     }
 }
 
@@ -51,7 +51,7 @@ void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_s
 static void each_row(const struct ptl_backward_plan *plan, bool finish) {
     const struct ptl_hstu_gradients *g = plan->g;
     const int64_t *n = g->dbias_shape, *stride = g->dbias_stride;
-    const int64_t bytes = (int64_t)(g->dbias.dtype == PTL_F32 ? sizeof(float) : sizeof(uint16_t));
+    const int64_t bytes = (int64_t)ptl_dtype_bytes(g->dbias.dtype);
     int64_t row = 0;
     for (int64_t b = 0; b < n[0]; b++)
         for (int64_t h = 0; h < n[1]; h++)
@@ -60,9 +60,7 @@ static void each_row(const struct ptl_backward_plan *plan, bool finish) {
                     (char *)g->dbias.data + bytes * (b * stride[0] + h * stride[1] + i * stride[2]);
                 const float *sum = plan->dbias + row * n[3];
                 if (!finish) memset(out, 0, (size_t)(n[3] * bytes));
-                else if (g->dbias.dtype == PTL_BF16)
-                    plan->kernels->rows_to_bf16(sum, 0, 1, (int)n[3], (uint16_t *)out, 0);
-                else plan->kernels->rows_to_f16(sum, 0, 1, (int)n[3], (uint16_t *)out, 0);
+                else ptl_narrow_rows(plan->kernels, g->dbias.dtype, sum, 0, 1, (int)n[3], out, 0);
             }
 }
 

@@ -2,8 +2,8 @@
  * src/kernels; which columns a row sees is hstu_mask.c.
  *
  * A task is one block of rows of one sequence and head (of all heads, when they share the look-up of
- * time buckets). Its rows are cut into panels; for every key
- * tile, in key order, every panel runs the three stages on it:
+ * time buckets). Its rows are cut into panels; for every key tile, in key order, every panel runs the
+ * three stages on it:
  *
  *     QK product -> bias, silu -> PV product
  *
@@ -12,6 +12,7 @@
  * the same sum whatever the block, the panel or the call it was computed in. */
 #include <string.h>
 
+#include "../core/arith.h"
 #include "hstu_tile.h"
 #include "schedule.h"
 
@@ -44,7 +45,7 @@ struct forward_job {
     const float *reversed;   /* position tables, or NULL */
 };
 
-/* The scratch memory of a slot, in this order. */
+/* The scratch memory of a slot. */
 struct forward_scratch {
     float *q_panels, *o_panels, *s;
     uint64_t *bits;
@@ -64,10 +65,6 @@ static int64_t choose_block_rows(const struct ptl_hstu_problem *p, const struct 
     int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float) * choose_heads(p));
     if (n > MAX_BLOCK_ROWS) n = MAX_BLOCK_ROWS;
     return n < k->panel ? k->panel : n / k->panel * k->panel;
-}
-
-static size_t round_up(size_t n, size_t unit) {
-    return (n + unit - 1) / unit * unit;
 }
 
 static int max_panels(const struct forward_job *job) {
@@ -96,7 +93,8 @@ static struct forward_scratch scratch_at(const struct forward_job *job, char *me
         struct ptl_time_run *run = ptl_take(&m, (size_t)k->panel * tile * sizeof *run);
         if (memory) s.runs[i].run = run;
     }
-    *bytes = round_up(m.used, 4096) + 64; /* off the page grid: slots must not share cache sets */
+    *bytes =
+        ptl_round_up(m.used, 4096) + 64; /* off the page grid: slots must not share cache sets */
     return s;
 }
 
@@ -248,7 +246,8 @@ static void begin_block(struct block *b) {
 /* Keys and values of one tile for one head of the block. */
 struct tile {
     int64_t begin, end, head; /* head counts from the task's first */
-    struct ptl_hstu_tile kv;
+    const float *keys, *values;
+    int64_t k_stride, v_stride;
     int finite; /* whether the values are; -1: not asked yet */
     struct prefetch ahead;
 };
@@ -266,14 +265,14 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
         ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
     if (kind == PTL_TILE_SKIP) return;
     const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
-    const float *keys = t->kv.k + (j - t->begin) * t->kv.k_stride;
-    const float *values = t->kv.v + (j - t->begin) * t->kv.v_stride;
+    const float *keys = t->keys + (j - t->begin) * t->k_stride;
+    const float *values = t->values + (j - t->begin) * t->v_stride;
     const int n_keys = (int)(j_end - j);
     bool *empty = &scratch->empty[t->head * b->n_panels + i];
 
     for (int x = 0; x < n_keys; x += STEP) {
         prefetch_part(&t->ahead);
-        k->tile_qk_f32(nv, q_panel(b, t->head, i), keys + x * t->kv.k_stride, t->kv.k_stride,
+        k->tile_qk_f32(nv, q_panel(b, t->head, i), keys + x * t->k_stride, t->k_stride,
                        n_keys - x < STEP ? n_keys - x : STEP, p->dqk, scratch->s + x * k->panel);
     }
 
@@ -287,14 +286,13 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
 
     float *o = o_panel(b, t->head, i);
     if (bits && t->finite < 0)
-        t->finite = k->rows_finite_f32(t->kv.v, t->kv.v_stride, (int)(t->end - t->begin), p->dv);
+        t->finite = k->rows_finite_f32(t->values, t->v_stride, (int)(t->end - t->begin), p->dv);
     if (bits && !t->finite)
-        k->tile_pv_masked_f32(nv, scratch->s, values, t->kv.v_stride, n_keys, p->dv, o, *empty,
-                              bits);
+        k->tile_pv_masked_f32(nv, scratch->s, values, t->v_stride, n_keys, p->dv, o, *empty, bits);
     else
         for (int x = 0; x < p->dv; x += STEP) {
             prefetch_part(&t->ahead);
-            k->tile_pv_f32(nv, scratch->s, values + x, t->kv.v_stride, n_keys,
+            k->tile_pv_f32(nv, scratch->s, values + x, t->v_stride, n_keys,
                            p->dv - x < STEP ? p->dv - x : STEP, o + x * k->panel, *empty);
         }
     *empty = false;
@@ -316,7 +314,10 @@ static void run_tiles(struct block *b) {
             if (t.end < next_end) t.ahead = prefetch_tile(p, seq, kv_head, t.end, next_end);
             else if (b->next) t.ahead = prefetch_task(p, b->next);
             t.ahead.n_parts = b->n_panels * (n_steps(t.end - tile) + n_steps(p->dv));
-            t.kv = ptl_hstu_load_tile(p, k, seq, kv_head, tile, t.end, &b->scratch->stage);
+            t.keys = ptl_hstu_load_keys(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
+                                        &t.k_stride);
+            t.values = ptl_hstu_load_values(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
+                                            &t.v_stride);
             for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
         }
     }
@@ -332,11 +333,8 @@ static void finish_block(struct block *b) {
                 zero_rows(p, seq, b->task->head + h, panel->row, panel->row + panel->n_rows);
                 continue;
             }
-            float scale[PTL_MAX_PANEL];
-            for (int r = 0; r < panel->n_rows; r++)
-                scale[r] = ptl_hstu_scale_of(p, seq, panel->row + r);
-            ptl_hstu_store_panel(p, b->job->kernels, &p->out, seq, b->task->head + h, panel->row,
-                                 panel->n_rows, p->dv, o_panel(b, h, i), scale, &b->scratch->stage);
+            ptl_hstu_store_panel(p, b->job->kernels, seq, b->task->head + h, panel->row,
+                                 panel->n_rows, o_panel(b, h, i), &b->scratch->stage);
         }
 }
 
@@ -410,8 +408,8 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     job.kernels = ctx->kernels;
     job.heads_per_task = choose_heads(p);
     job.block_rows = choose_block_rows(p, ctx->kernels);
-    job.q_bytes = round_up((size_t)p->dqk * (size_t)ctx->kernels->panel * sizeof(float), 64);
-    job.o_bytes = round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);
+    job.q_bytes = ptl_round_up((size_t)p->dqk * (size_t)ctx->kernels->panel * sizeof(float), 64);
+    job.o_bytes = ptl_round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);
 
     for (;;) {
         ptl_schedule_begin(&job.schedule, p->n_q_heads / job.heads_per_task);
@@ -426,7 +424,7 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     if (job.schedule.n_tasks == 0) return PTL_OK;
 
     const size_t block_bytes =
-        round_up((size_t)ptl_schedule_n_blocks(&job.schedule) * sizeof(struct ptl_block), 64);
+        ptl_round_up((size_t)ptl_schedule_n_blocks(&job.schedule) * sizeof(struct ptl_block), 64);
     const size_t table_bytes = (size_t)ptl_hstu_reversed_floats(p) * sizeof(float);
     char *plan = ptl_arena_reserve(&ctx->plan, block_bytes + table_bytes);
     if (!plan) return PTL_ERR_NOMEM;

@@ -3,14 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "../core/arith.h"
 #include "hstu.h"
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
 
 struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t index) {
     struct ptl_hstu_seq s = {.index = index};
@@ -42,7 +36,7 @@ struct ptl_hstu_seq ptl_hstu_sequence(const struct ptl_hstu_problem *p, int64_t 
         s.k_row = s.q_row + s.uq - s.uk; /* the last of its own rows are the targets */
     }
     s.first_target = s.uk - s.targets;
-    s.contexts = min64(ptl_index_at(&p->contexts, index), s.first_target);
+    s.contexts = ptl_min64(ptl_index_at(&p->contexts, index), s.first_target);
     return s;
 }
 
@@ -53,18 +47,18 @@ struct ptl_hstu_span ptl_hstu_row_span(const struct ptl_hstu_problem *p,
     struct ptl_hstu_span s = {{0, 0}, {0, 0}};
 
     if (r != 0) { /* no contexts, no targets */
-        s.start[0] = w < 0 ? 0 : max64(0, pos - w);
-        s.end[0] = r < 0 ? seq->uk : min64(seq->uk, pos + 1 + min64(r, seq->uk));
+        s.start[0] = w < 0 ? 0 : ptl_max64(0, pos - w);
+        s.end[0] = r < 0 ? seq->uk : ptl_min64(seq->uk, pos + 1 + ptl_min64(r, seq->uk));
     } else if (pos < 0) {
         return s;
     } else if (pos < c) {
         s.end[0] = h;
     } else {
         /* The window measures from the row's own place; all targets stand at h, all contexts at c-1. */
-        const int64_t place = min64(pos, h);
+        const int64_t place = ptl_min64(pos, h);
         const bool free = w < 0 || (p->min_full > 0 && pos >= h - p->min_full);
-        if (!free && !(c > 0 && place - w < c)) s.start[0] = max64(0, place - w);
-        s.end[0] = min64(pos + 1, h);
+        if (!free && !(c > 0 && place - w < c)) s.start[0] = ptl_max64(0, place - w);
+        s.end[0] = ptl_min64(pos + 1, h);
         if (pos >= h) {
             s.start[1] = h + (pos - h) / p->group * p->group;
             s.end[1] = pos + 1;
@@ -101,8 +95,8 @@ static void interval_pair(const struct ptl_hstu_panel_mask *m, int i, int64_t g,
                                             : ((const int32_t *)m->intervals.data)[at];
     const int64_t stop = m->intervals.wide ? ((const int64_t *)m->intervals.data)[at + 1]
                                            : ((const int32_t *)m->intervals.data)[at + 1];
-    *a = max64(start, begin);
-    *b = min64(stop, end);
+    *a = ptl_max64(start, begin);
+    *b = ptl_min64(stop, end);
 }
 
 void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hstu_problem *p,
@@ -133,8 +127,8 @@ void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hs
                 int64_t start, end;
                 interval_pair(m, i, g, 0, seq->uk, &start, &end);
                 if (start >= end) continue;
-                m->first = min64(m->first, start);
-                m->last = max64(m->last, end);
+                m->first = ptl_min64(m->first, start);
+                m->last = ptl_max64(m->last, end);
             }
         if (m->last == 0) m->first = 0;
         return;
@@ -150,12 +144,12 @@ void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hs
                 m->bound[k].min_start = m->bound[k].max_start = start;
                 m->bound[k].min_end = m->bound[k].max_end = end;
             }
-            m->bound[k].min_start = min64(m->bound[k].min_start, start);
-            m->bound[k].max_start = max64(m->bound[k].max_start, start);
-            m->bound[k].min_end = min64(m->bound[k].min_end, end);
-            m->bound[k].max_end = max64(m->bound[k].max_end, end);
-            m->first = min64(m->first, start);
-            m->last = max64(m->last, end);
+            m->bound[k].min_start = ptl_min64(m->bound[k].min_start, start);
+            m->bound[k].max_start = ptl_max64(m->bound[k].max_start, start);
+            m->bound[k].min_end = ptl_min64(m->bound[k].min_end, end);
+            m->bound[k].max_end = ptl_max64(m->bound[k].max_end, end);
+            m->first = ptl_min64(m->first, start);
+            m->last = ptl_max64(m->last, end);
         }
     }
     for (int k = 0; k < 2; k++) {
@@ -172,7 +166,8 @@ static void bits_from_spans(const struct ptl_hstu_panel_mask *m, int64_t begin, 
     memset(bits, 0, (size_t)(end - begin) * sizeof *bits);
     for (int i = 0; i < m->n_rows; i++)
         for (int k = 0; k < 2; k++) {
-            const int64_t a = max64(m->row[i].start[k], begin), b = min64(m->row[i].end[k], end);
+            const int64_t a = ptl_max64(m->row[i].start[k], begin),
+                          b = ptl_min64(m->row[i].end[k], end);
             if (a >= b) continue;
             bits[a - begin] ^= (uint64_t)1 << i;
             if (b < end) bits[b - begin] ^= (uint64_t)1 << i;
@@ -190,8 +185,8 @@ static enum ptl_tile_kind tile_of_intervals(const struct ptl_hstu_panel_mask *m,
         for (int64_t g = 0; g < m->intervals.n_pairs; g++) {
             interval_pair(m, i, g, *begin, *end, &a, &b);
             if (a >= b) continue;
-            first = min64(first, a);
-            last = max64(last, b);
+            first = ptl_min64(first, a);
+            last = ptl_max64(last, b);
         }
     if (first >= last) return PTL_TILE_SKIP;
     *begin = first;
@@ -272,11 +267,11 @@ enum ptl_tile_kind ptl_hstu_tile_mask(const struct ptl_hstu_panel_mask *m, int64
     bool full = false;
     for (int k = 0; k < 2; k++) {
         if (!m->bound[k].any) continue;
-        const int64_t ka = max64(m->bound[k].min_start, *begin);
-        const int64_t kb = min64(m->bound[k].max_end, *end);
+        const int64_t ka = ptl_max64(m->bound[k].min_start, *begin);
+        const int64_t kb = ptl_min64(m->bound[k].max_end, *end);
         if (ka >= kb) continue;
-        a = min64(a, ka);
-        b = max64(b, kb);
+        a = ptl_min64(a, ka);
+        b = ptl_max64(b, kb);
         full = full || (m->bound[k].all_rows && m->bound[k].max_start <= *begin &&
                         m->bound[k].min_end >= *end);
     }

@@ -1,11 +1,7 @@
 /* Rows to tiles and panels. Conversions and transposes are kernels; this finds the rows. */
 #include "hstu_tile.h"
 
-#include <string.h>
-
-static size_t round_up(size_t n, size_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
+#include "../core/arith.h"
 
 static bool is_half(const struct ptl_hstu_problem *p) {
     return p->dtype != PTL_F32;
@@ -25,13 +21,13 @@ static struct parts parts_of(const struct ptl_hstu_problem *p, const struct ptl_
     x.bias_row = x.row;
     if (is_half(p))
         x.bias_row += panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv);
-    x.bias = x.bias_row + (biased ? round_up(panel * tile, 16) : 0);
+    x.bias = x.bias_row + (biased ? ptl_round_up(panel * tile, 16) : 0);
     x.end = x.bias + (biased ? panel * tile : 0);
     return x;
 }
 
 size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
-    return round_up(parts_of(p, k).end * sizeof(float), 64);
+    return ptl_round_up(parts_of(p, k).end * sizeof(float), 64);
 }
 
 struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
@@ -40,17 +36,6 @@ struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
     float *at = memory;
     if (!at) return (struct ptl_hstu_stage){0};
     return (struct ptl_hstu_stage){at, at + x.v, at + x.row, at + x.bias_row, at + x.bias};
-}
-
-static void widen(const struct ptl_kernels *k, enum ptl_dtype dtype, const void *x,
-                  int64_t x_stride, int n_rows, int n, float *y, int64_t y_stride) {
-    switch (dtype) {
-    case PTL_BF16: k->rows_from_bf16(x, x_stride, n_rows, n, y, y_stride); break;
-    case PTL_F16: k->rows_from_f16(x, x_stride, n_rows, n, y, y_stride); break;
-    default:
-        for (int r = 0; r < n_rows; r++)
-            memcpy(y + r * y_stride, (const float *)x + r * x_stride, (size_t)n * sizeof(float));
-    }
 }
 
 /* The longest run of keys from column j on, at most to end, that lie at one stride. */
@@ -71,7 +56,7 @@ static const void *key_run(const struct ptl_hstu_problem *p, const struct ptl_hs
     return ptl_rows_at(pages, ptl_index_at(&p->pages.ids, at), slot, kv_head);
 }
 
-static const float *load_side(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+static const float *load_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                               const struct ptl_hstu_seq *seq, const struct ptl_rows *own,
                               const struct ptl_rows *pages, int64_t kv_head, int64_t begin,
                               int64_t end, int dim, float *staged, int64_t *stride) {
@@ -81,22 +66,24 @@ static const float *load_side(const struct ptl_hstu_problem *p, const struct ptl
     const int64_t to_stride = ptl_staged_stride(dim);
     for (int64_t j = begin; j < end; j += n) {
         run = key_run(p, seq, own, pages, kv_head, j, end, &n, stride);
-        widen(k, p->dtype, run, *stride, (int)n, dim, staged + (j - begin) * to_stride, to_stride);
+        ptl_widen_rows(k, p->dtype, run, *stride, (int)n, dim, staged + (j - begin) * to_stride,
+                       to_stride);
     }
     *stride = to_stride;
     return staged;
 }
 
-struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p,
-                                        const struct ptl_kernels *k, const struct ptl_hstu_seq *seq,
-                                        int64_t kv_head, int64_t begin, int64_t end,
-                                        const struct ptl_hstu_stage *stage) {
-    struct ptl_hstu_tile t;
-    t.k = load_side(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k,
-                    &t.k_stride);
-    t.v =
-        load_side(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, &t.v_stride);
-    return t;
+const float *ptl_hstu_load_keys(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride) {
+    return load_rows(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k, stride);
+}
+
+const float *ptl_hstu_load_values(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                  const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                  int64_t end, const struct ptl_hstu_stage *stage,
+                                  int64_t *stride) {
+    return load_rows(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, stride);
 }
 
 void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
@@ -109,26 +96,24 @@ void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kern
         const void *x = ptl_rows_at(from, seq->b, seq->q_row + row + i, head);
         rows[i] = x;
         if (!is_half(p)) continue;
-        widen(k, p->dtype, x, 0, 1, dim, stage->row + i * stride, stride);
+        ptl_widen_rows(k, p->dtype, x, 0, 1, dim, stage->row + i * stride, stride);
         rows[i] = stage->row + i * stride;
     }
     k->panel_load_f32(rows, n_rows, dim, panel);
 }
 
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                          const struct ptl_rows *to, const struct ptl_hstu_seq *seq, int64_t head,
-                          int64_t row, int n_rows, int dim, const float *panel, const float *scale,
-                          const struct ptl_hstu_stage *stage) {
-    float *rows[PTL_MAX_PANEL] = {0};
-    const int64_t stride = ptl_staged_stride(dim);
-    for (int i = 0; i < n_rows; i++)
-        rows[i] = is_half(p) ? stage->row + i * stride
-                             : ptl_rows_at(to, seq->b, seq->q_row + row + i, head);
-    k->panel_store_f32(panel, n_rows, dim, scale, rows);
-    if (!is_half(p)) return;
+                          const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
+                          const float *panel, const struct ptl_hstu_stage *stage) {
+    float *rows[PTL_MAX_PANEL] = {0}, scale[PTL_MAX_PANEL] = {0};
+    const int64_t stride = ptl_staged_stride(p->dv);
     for (int i = 0; i < n_rows; i++) {
-        uint16_t *y = ptl_rows_at(to, seq->b, seq->q_row + row + i, head);
-        if (p->dtype == PTL_BF16) k->rows_to_bf16(rows[i], 0, 1, dim, y, 0);
-        else k->rows_to_f16(rows[i], 0, 1, dim, y, 0);
+        rows[i] = is_half(p) ? stage->row + i * stride
+                             : ptl_rows_at(&p->out, seq->b, seq->q_row + row + i, head);
+        scale[i] = ptl_hstu_scale_of(p, seq, row + i);
     }
+    k->panel_store_f32(panel, n_rows, p->dv, scale, rows);
+    for (int i = 0; is_half(p) && i < n_rows; i++)
+        ptl_narrow_rows(k, p->dtype, rows[i], 0, 1, p->dv,
+                        ptl_rows_at(&p->out, seq->b, seq->q_row + row + i, head), 0);
 }

@@ -11,12 +11,6 @@ static inline int64_t ptl_staged_stride(int n) {
     return (n + 15) / 16 * 16 + 16;
 }
 
-/* Keys and values of columns [begin, end) of one sequence and key head; row 0 is column begin. */
-struct ptl_hstu_tile {
-    const float *k, *v;
-    int64_t k_stride, v_stride;
-};
-
 /* Scratch of one worker. Each is there for what the problem needs, else unused. */
 struct ptl_hstu_stage {
     float *k, *v; /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */
@@ -30,20 +24,25 @@ size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_k
 struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
                                         const struct ptl_kernels *k, void *memory);
 
-struct ptl_hstu_tile ptl_hstu_load_tile(const struct ptl_hstu_problem *p,
-                                        const struct ptl_kernels *k, const struct ptl_hstu_seq *seq,
-                                        int64_t kv_head, int64_t begin, int64_t end,
-                                        const struct ptl_hstu_stage *stage);
+/* Keys or values of columns [begin, end) of one sequence and key head, and the floats between their rows;
+ * row 0 is column begin. */
+const float *ptl_hstu_load_keys(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride);
+const float *ptl_hstu_load_values(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                  const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
+                                  int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride);
 
-/* Rows [row, row + n_rows) of an array with query rows, as a panel, and back times scale[i]. */
+/* Rows [row, row + n_rows) of q or dout as a panel. */
 void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                          const struct ptl_rows *from, const struct ptl_hstu_seq *seq, int64_t head,
                          int64_t row, int n_rows, int dim, float *panel,
                          const struct ptl_hstu_stage *stage);
+
+/* A panel to those rows of out, each times its scale. */
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
-                          const struct ptl_rows *to, const struct ptl_hstu_seq *seq, int64_t head,
-                          int64_t row, int n_rows, int dim, const float *panel, const float *scale,
-                          const struct ptl_hstu_stage *stage);
+                          const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
+                          const float *panel, const struct ptl_hstu_stage *stage);
 
 /* ---- Bias: hstu_bias.c ---------------------------------------------------------------------------- */
 

@@ -6,7 +6,8 @@
 #include <pantile/jagged.h>
 #include <stdbool.h>
 
-#include "hstu.h" /* struct ptl_index */
+#include "../core/context.h"
+#include "views.h"
 
 /* ---- Arrays of rows ----------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* Copies between jagged and dense arrays. Every operator here cuts each sequence of one array,
  * the whole, into up to three parts, each a run of rows of a side, or a filling; what differs is
  * where the cuts are, and in which direction the bytes move. No arithmetic. */
+#include "../core/arith.h"
 #include "jagged.h"
 
 enum { FILLING = -1, MAX_PARTS = 3 };
@@ -10,15 +11,11 @@ struct part {
     int64_t first, n;
 };
 
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* The parts of sequence b, in the order of its rows. Returns how many; some may be empty. */
 static int parts_of(const struct ptl_jagged_copy *c, int64_t b, struct part *part) {
     const int64_t n0 = ptl_jagged_length(&c->side[0], b);
     if (c->op == PTL_JAGGED_RESIZE) {
-        const int64_t n = ptl_jagged_length(&c->whole, b), kept = min64(n0, n);
+        const int64_t n = ptl_jagged_length(&c->whole, b), kept = ptl_min64(n0, n);
         const struct part rows = {0, c->align == PTL_JAGGED_ALIGN_END ? n0 - kept : 0, kept};
         const struct part filling = {FILLING, 0, n - kept};
         part[0] = c->align == PTL_JAGGED_ALIGN_END ? filling : rows;
@@ -31,7 +28,7 @@ static int parts_of(const struct ptl_jagged_copy *c, int64_t b, struct part *par
         part[1] = (struct part){c->side[1].data ? 1 : FILLING, 0, n1};
         return 2;
     }
-    const int64_t prefix = min64(c->n_prefix, n1);
+    const int64_t prefix = ptl_min64(c->n_prefix, n1);
     part[0] = (struct part){1, 0, prefix};
     part[1] = (struct part){0, 0, n0};
     part[2] = (struct part){1, prefix, n1 - prefix};
@@ -54,7 +51,7 @@ static void copy_sequence(const struct ptl_jagged_copy *c, int64_t b, int64_t be
     const bool dense = c->op == PTL_JAGGED_RESIZE && !c->whole.offsets.data;
     int64_t at = 0; /* the part's first row in the sequence */
     for (int i = 0; i < n_parts && at < end; at += part[i++].n) {
-        const int64_t from = at > begin ? at : begin, to = min64(at + part[i].n, end);
+        const int64_t from = at > begin ? at : begin, to = ptl_min64(at + part[i].n, end);
         if (from >= to) continue;
         char *whole =
             c->whole.data + (dense ? b * c->whole.batch_stride + from * c->whole.row_stride
@@ -82,7 +79,7 @@ static void zero_padding(const struct ptl_jagged_copy *c, int64_t begin, int64_t
     const int64_t n[3] = {c->n_padding, c->n_side_padding[0], c->n_side_padding[1]};
     int64_t at = 0;
     for (int i = 0; i < 3; at += n[i++]) {
-        const int64_t from = begin > at ? begin - at : 0, to = min64(end - at, n[i]);
+        const int64_t from = begin > at ? begin - at : 0, to = ptl_min64(end - at, n[i]);
         if (from >= to) continue;
         const int64_t first =
             i == 0 ? whole_begin(c, c->n_seqs) : ptl_jagged_begin(rows[i], c->n_seqs);
@@ -99,7 +96,7 @@ static void copy_range(void *job, int64_t begin, int64_t end) {
         const int64_t next = whole_begin(c, b + 1);
         if (next > before)
             copy_sequence(c, b, before, begin > before ? begin - before : 0,
-                          min64(end, next) - before);
+                          ptl_min64(end, next) - before);
         before = next;
     }
     const int64_t all = whole_begin(c, c->n_seqs);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../core/arith.h"
 #include "jagged.h"
 
 /* ---- Which rows of the tables a token takes ----------------------------------------------------- */
@@ -14,29 +15,25 @@ struct sequence {
     int64_t last_time;
 };
 
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static struct sequence sequence_at(const struct ptl_position_time *p, int64_t b) {
     struct sequence s = {.row = ptl_index_at(&p->offsets, b)};
     s.n = ptl_index_at(&p->offsets, b + 1) - s.row;
     if (s.n == 0) return s;
     s.top = s.n - ptl_index_at(&p->targets, b);
     /* Capped where more makes no difference, so that sums of them cannot overflow. */
-    s.contexts = min64(ptl_index_at(&p->contexts, b), s.n);
-    s.start = min64(ptl_index_at(&p->starts, b), p->pos_w.n_rows);
+    s.contexts = ptl_min64(ptl_index_at(&p->contexts, b), s.n);
+    s.start = ptl_min64(ptl_index_at(&p->starts, b), p->pos_w.n_rows);
     if (p->times.data) s.last_time = ptl_index_at(&p->times, s.row + s.n - 1);
     return s;
 }
 
 static int64_t position(const struct ptl_position_time *p, const struct sequence *s, int64_t x) {
     if (x < s->contexts) return x;
-    const int64_t from_start = min64(x, s->top);
-    return min64(p->position_order == PTL_JAGGED_POSITION_FROM_START
-                     ? from_start + s->start
-                     : s->top - from_start + s->contexts,
-                 p->pos_w.n_rows - 1);
+    const int64_t from_start = ptl_min64(x, s->top);
+    return ptl_min64(p->position_order == PTL_JAGGED_POSITION_FROM_START
+                         ? from_start + s->start
+                         : s->top - from_start + s->contexts,
+                     p->pos_w.n_rows - 1);
 }
 
 /* The steps of the formula in the precision that it names, each rounded once: the square root is by
@@ -49,7 +46,7 @@ static int64_t time_bucket(const struct ptl_position_time *p, const struct seque
     const float minutes = (dt > 0 ? (float)dt : 1e-6f) / 60.0f;
     const float g =
         p->time_bucket == PTL_JAGGED_TIME_LOG ? (float)log((double)minutes) : sqrtf(minutes);
-    return g < 0.0f ? 0 : min64((int64_t)g, p->ts_w.n_rows - 1);
+    return g < 0.0f ? 0 : ptl_min64((int64_t)g, p->ts_w.n_rows - 1);
 }
 
 /* Calls fn for the rows [begin, end), one sequence or the padding (index n_seqs) at a time; x
@@ -66,7 +63,7 @@ static void each_sequence(const struct ptl_position_time *p, int64_t begin, int6
     int64_t b = ptl_jagged_find(seq_begin, p, p->n_seqs, begin);
     for (; b < p->n_seqs && begin < end; b++) {
         const struct sequence s = sequence_at(p, b);
-        const int64_t stop = min64(s.row + s.n, end);
+        const int64_t stop = ptl_min64(s.row + s.n, end);
         if (begin < stop) fn(job, &s, false, begin - s.row, stop - s.row);
         if (begin < stop) begin = stop;
     }
@@ -178,7 +175,7 @@ static void sort_range(void *job, int64_t begin, int64_t end) {
 static void scale_range(void *job, int64_t begin, int64_t end) {
     const struct ptl_position_time *p = job;
     const int64_t row_bytes = row_bytes_of(p);
-    const int64_t tokens = min64(ptl_index_at(&p->offsets, p->n_seqs), end);
+    const int64_t tokens = ptl_min64(ptl_index_at(&p->offsets, p->n_seqs), end);
     struct ptl_jagged_stage stage;
     ptl_jagged_stage_begin(&stage, &p->writer);
     for (; begin < tokens; begin++) {

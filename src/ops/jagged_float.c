@@ -1,7 +1,5 @@
 /* Rows of f32, f16 and bf16 as floats: arithmetic is in float, halves are widened and rounded a
  * block of columns at a time. */
-#include <string.h>
-
 #include "jagged.h"
 
 enum { BLOCK = 512 }; /* columns: buffers of 2 KiB */
@@ -9,17 +7,14 @@ enum { BLOCK = 512 }; /* columns: buffers of 2 KiB */
 const float *ptl_jagged_widen(const struct ptl_kernels *k, enum ptl_dtype type, const char *row,
                               int64_t first, int64_t n, float *buffer) {
     if (type == PTL_F32) return (const float *)row + first;
-    const uint16_t *x = (const uint16_t *)row + first;
-    if (type == PTL_F16) k->rows_from_f16(x, n, 1, (int)n, buffer, n);
-    else k->rows_from_bf16(x, n, 1, (int)n, buffer, n);
+    ptl_widen_rows(k, type, (const uint16_t *)row + first, n, 1, (int)n, buffer, n);
     return buffer;
 }
 
 void ptl_jagged_narrow(const struct ptl_kernels *k, const float *x, enum ptl_dtype type, char *row,
                        int64_t first, int64_t n) {
-    if (type == PTL_F32) memcpy((float *)row + first, x, (size_t)n * sizeof *x);
-    else if (type == PTL_F16) k->rows_to_f16(x, n, 1, (int)n, (uint16_t *)row + first, n);
-    else k->rows_to_bf16(x, n, 1, (int)n, (uint16_t *)row + first, n);
+    char *to = row + first * (int64_t)ptl_dtype_bytes(type);
+    ptl_narrow_rows(k, type, x, n, 1, (int)n, to, n);
 }
 
 void ptl_jagged_affine(const struct ptl_kernels *k, enum ptl_dtype type, char *out, const char *x,

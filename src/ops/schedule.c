@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-/* A bunch is worth about 20 us of one core, so that drawing it (one shared atomic add) costs nothing;
- * a second thread is worth waking for about as much. */
-enum { BUNCH = 1 << 19, MAX_GRAIN = 256 };
+enum { BUNCH = PTL_WORTH_A_THREAD, MAX_GRAIN = 256 };
 
 /* The leading bits of the cost as a float: monotonic, four buckets an octave. */
 static int bucket_of(int64_t cost) {

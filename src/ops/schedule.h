@@ -6,8 +6,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Costs are multiply-adds; a core does about 10^10 to 10^11 a second. */
-enum { PTL_SCHEDULE_BUCKETS = 4 * 64 };
+/* Costs are multiply-adds; a core does about 10^10 to 10^11 a second. A bunch of small tasks is worth about
+ * 20 us of a core, so that drawing it (one shared atomic add) costs nothing; a second thread is worth
+ * waking for about as much. */
+enum { PTL_WORTH_A_THREAD = 1 << 19, PTL_SCHEDULE_BUCKETS = 4 * 64 };
 
 struct ptl_block {
     int64_t seq, row; /* sequence index, first row */

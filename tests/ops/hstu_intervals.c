@@ -26,10 +26,10 @@ static void complete(struct mask_case *c) {
     c->problem.n_seqs = c->problem.n_q_heads = c->problem.n_k_heads = 1;
     c->problem.q_rows = c->uq;
     c->problem.k_rows = c->uk;
-    c->problem.offsets_q = (struct ptl_index){c->offsets_q, true, 1, 0};
-    c->problem.offsets_k = (struct ptl_index){c->offsets_k, true, 1, 0};
-    c->problem.contexts.constant = c->contexts;
-    c->problem.targets.constant = c->targets;
+    c->problem.offsets_q = (struct ptl_index){c->offsets_q, true, 1};
+    c->problem.offsets_k = (struct ptl_index){c->offsets_k, true, 1};
+    c->problem.contexts = (struct ptl_index){&c->contexts, true, 0};
+    c->problem.targets = (struct ptl_index){&c->targets, true, 0};
     c->problem.window_left = c->params.window_left = c->left;
     c->problem.window_right = c->params.window_right = c->right;
     c->problem.group = c->params.target_group_size = c->group;

@@ -81,3 +81,20 @@ V_INLINE vf v_from_f16(const uint16_t *p) {
 V_INLINE void v_to_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+
+typedef struct {
+    __m256d low, high;
+} vd;
+
+V_INLINE vd vd_load(const double *p) { return (vd){_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4)}; }
+V_INLINE void vd_store(double *p, vd a) {
+    _mm256_storeu_pd(p, a.low);
+    _mm256_storeu_pd(p + 4, a.high);
+}
+V_INLINE vd vd_add(vd a, vf x) {
+    a.low = _mm256_add_pd(a.low, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    a.high = _mm256_add_pd(a.high, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+    return a;
+}
+V_INLINE void v_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
+V_INLINE void v_stream_end(void) { _mm_sfence(); }

@@ -78,3 +78,20 @@ V_INLINE vf v_from_f16(const uint16_t *p) {
 V_INLINE void v_to_f16(uint16_t *p, vf x) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+
+typedef struct {
+    __m512d low, high;
+} vd;
+
+V_INLINE vd vd_load(const double *p) { return (vd){_mm512_loadu_pd(p), _mm512_loadu_pd(p + 8)}; }
+V_INLINE void vd_store(double *p, vd a) {
+    _mm512_storeu_pd(p, a.low);
+    _mm512_storeu_pd(p + 8, a.high);
+}
+V_INLINE vd vd_add(vd a, vf x) {
+    a.low = _mm512_add_pd(a.low, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    a.high = _mm512_add_pd(a.high, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+    return a;
+}
+V_INLINE void v_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+V_INLINE void v_stream_end(void) { _mm_sfence(); }

@@ -70,3 +70,20 @@ V_INLINE vf v_from_f16(const uint16_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 V_INLINE void v_to_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+
+typedef struct {
+    float64x2_t low, high;
+} vd;
+
+V_INLINE vd vd_load(const double *p) { return (vd){vld1q_f64(p), vld1q_f64(p + 2)}; }
+V_INLINE void vd_store(double *p, vd a) {
+    vst1q_f64(p, a.low);
+    vst1q_f64(p + 2, a.high);
+}
+V_INLINE vd vd_add(vd a, vf x) {
+    a.low = vaddq_f64(a.low, vcvt_f64_f32(vget_low_f32(x)));
+    a.high = vaddq_f64(a.high, vcvt_high_f64_f32(x));
+    return a;
+}
+V_INLINE void v_stream(float *p, vf x) { v_store(p, x); }
+V_INLINE void v_stream_end(void) {}

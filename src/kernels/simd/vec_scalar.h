@@ -84,3 +84,11 @@ V_INLINE void v_to_f16(uint16_t *p, vf x) {
         *p = (uint16_t)(sign | (bits + 0xfff + (bits >> 13 & 1)) >> 13);
     }
 }
+
+typedef double vd;
+
+V_INLINE vd vd_load(const double *p) { return *p; }
+V_INLINE void vd_store(double *p, vd a) { *p = a; }
+V_INLINE vd vd_add(vd a, vf x) { return a + (double)x; }
+V_INLINE void v_stream(float *p, vf x) { *p = x; }
+V_INLINE void v_stream_end(void) {}
