@@ -244,8 +244,8 @@ static void add_timing(const struct ladder *l, struct ladder_rung *rung, const s
 }
 
 /* Jagged and pipelined in turn, so that both meet the same disturbances. Called before the padded
- * rungs and after them: what disturbs the machine for seconds should not decide between the rungs.
- * */
+ * rungs and after them: what disturbs the machine for seconds should not decide between the
+ * rungs. */
 static enum ptl_status climb_jagged(struct ladder *l, struct ptl_context *ctx,
                                     struct timing timing[2]) {
     struct ladder_rung *jagged = &l->result->rung[LADDER_JAGGED];
@@ -399,8 +399,8 @@ static enum ptl_status time_half(struct ladder *l, const struct ptl_hstu_params 
     return status;
 }
 
-/* The jagged rung on rounded inputs. The last rung: it takes other_out for its result as floats, and
- * the samples' results for those of the rounded inputs. */
+/* The jagged rung on rounded inputs. The last rung: it takes other_out for its result as floats,
+ * and the samples' results for those of the rounded inputs. */
 static enum ptl_status climb_half(struct ladder *l, enum ptl_dtype dtype,
                                   struct ladder_rung *rung) {
     const int64_t rows = l->p->offsets[l->n_seqs], n = rows * l->row_floats;

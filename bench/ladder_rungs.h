@@ -22,8 +22,8 @@ struct padded {
     float *mask, *scores; /* [n_seqs, n_heads, n_panels, n, panel] */
 };
 
-/* The memory of q, k, v, out and of mask, scores: that of the largest batch, kept for the others.
- * */
+/* The memory of q, k, v, out and of mask, scores: that of the largest batch, kept for the
+ * others. */
 struct padded_memory {
     size_t row_floats, score_floats;
 };

@@ -1,5 +1,5 @@
-/* FMA peak, read and copy bandwidth. The loops are assembly where a compiler might be too clever or,
- * built for the base architecture, lacks the instruction. */
+/* FMA peak, read and copy bandwidth. The loops are assembly where a compiler might be too clever
+ * or, built for the base architecture, lacks the instruction. */
 #define _DEFAULT_SOURCE
 #include "probe.h"
 

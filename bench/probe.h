@@ -1,5 +1,6 @@
 /* What the machine can do at this moment: multiply-adds a second at a CPU level, bytes read and
- * copied a second. A bench prints its results as shares of these; it is not a benchmark of its own. */
+ * copied a second. A bench prints its results as shares of these; it is not a benchmark of its
+ * own. */
 #ifndef PTL_BENCH_PROBE_H
 #define PTL_BENCH_PROBE_H
 
@@ -19,8 +20,8 @@ struct probe_rates {
 };
 
 /* All rates with n_threads at once, best of several rounds; takes 0.1 to 0.3 s. The level must be
- * available. The scalar level has no fused operation: a multiply and an add. The multiply-adds are of
- * fp32 at every level. False: no threads. */
+ * available. The scalar level has no fused operation: a multiply and an add. The multiply-adds are
+ * of fp32 at every level. False: no threads. */
 bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads, struct probe_rates *rates);
 
 /* Reads the buffer on n_threads, so that what was in the caches no longer is. */

@@ -1,5 +1,5 @@
-/* Reads the arrays and options of a line into the arguments, as the operator's table of fields says.
- * What they must be is checked by the library. */
+/* Reads the arrays and options of a line into the arguments, as the operator's table of fields
+ * says. What they must be is checked by the library. */
 #define _POSIX_C_SOURCE 200809L
 #include <float.h>
 #include <inttypes.h>

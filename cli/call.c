@@ -1,5 +1,5 @@
-/* Lines as calls: the operator's name looked up, output words taken off, and the rest left to arrays.c
- * or generate.c. */
+/* Lines as calls: the operator's name looked up, output words taken off, and the rest left to
+ * arrays.c or generate.c. */
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
 

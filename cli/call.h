@@ -1,5 +1,5 @@
-/* A call of the library as a line describes it: which operator, its arguments complete over memory of
- * its own, and the files that outputs go to. It computes nothing. */
+/* A call of the library as a line describes it: which operator, its arguments complete over memory
+ * of its own, and the files that outputs go to. It computes nothing. */
 #ifndef PTL_CALL_H
 #define PTL_CALL_H
 
@@ -38,8 +38,8 @@ struct call {
     struct output outputs[CALL_MAX_OUTPUTS];
 };
 
-/* The call of a line's words: over the arrays that they name, or generated when they name none. Takes
- * output words off w. On success call_close is due. */
+/* The call of a line's words: over the arrays that they name, or generated when they name none.
+ * Takes output words off w. On success call_close is due. */
 bool call_open(struct call *c, struct words *w, struct refusal *r);
 void call_close(struct call *c);
 
@@ -52,7 +52,7 @@ struct ptl_tensor *call_tensor(const struct call *c, size_t offset);
 bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
                const int64_t *shape, struct ptl_tensor *t, struct refusal *r);
 
-/* ---- Operators --------------------------------------------------------------------------------- */
+/* ---- Operators ------------------------------------------------------------------------------- */
 
 enum field_kind {
     FIELD_ARRAY, /* struct ptl_tensor: a file */

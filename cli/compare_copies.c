@@ -1,4 +1,5 @@
-/* The copies around HSTU against plain loops: bit for bit, but for the embedding, which computes. */
+/* The copies around HSTU against plain loops: bit for bit, but for the embedding, which
+ * computes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -23,8 +23,8 @@ void add_part(struct comparison *result, const char *name, const struct tally *t
 /* How many of n_all rows to compare when all take `all` seconds. */
 int64_t rows_within(double all, double seconds, int64_t n_all);
 
-/* Row number k of n picked among n_all: one from each of equal stretches, first and last included, so
- * that every part of every long sequence is met. */
+/* Row number k of n picked among n_all: one from each of equal stretches, first and last included,
+ * so that every part of every long sequence is met. */
 int64_t pick_row(uint64_t seed, int64_t k, int64_t n, int64_t n_all);
 
 bool compare_forward(const struct problem *p, double seconds, struct comparison *result);

@@ -10,8 +10,8 @@ static double element_bytes(const struct ptl_tensor *t) {
     return (double)ptl_dtype_bytes(t->dtype);
 }
 
-/* Forward: two products over each valid pair; q, k, v, out. Backward: five, as S is computed anew; q, k,
- * v, dout, and the three gradients. */
+/* Forward: two products over each valid pair; q, k, v, out. Backward: five, as S is computed anew;
+ * q, k, v, dout, and the three gradients. */
 static struct cost hstu_cost(const struct ptl_hstu_params *a, bool backward) {
     const struct workload w = workload_of(a);
     const int last = a->q.ndim - 1;

@@ -1,4 +1,5 @@
-/* What a call costs at least: arithmetic on unmasked work, and the bytes of its inputs and outputs. */
+/* What a call costs at least: arithmetic on unmasked work, and the bytes of its inputs and
+ * outputs. */
 #ifndef PTL_COST_H
 #define PTL_COST_H
 

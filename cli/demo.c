@@ -149,8 +149,8 @@ static uint64_t hash(uint64_t stream, uint64_t index) {
     return x ^ x >> 31;
 }
 
-/* Mean 0, variance 1, nearly normal: the sum of four 16-bit uniforms, each of variance 2^32 / 12.
- * */
+/* Mean 0, variance 1, nearly normal: the sum of four 16-bit uniforms, each of variance 2^32 /
+ * 12. */
 static double normal(uint64_t stream, uint64_t index) {
     uint64_t x = hash(stream, index);
     double sum = 0;

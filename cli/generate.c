@@ -1,5 +1,6 @@
-/* Generated calls. HSTU problems are made by problem.c; the copies around them take their sequences and
- * contents from an HSTU problem of the same words, so that lengths, dtype, view and seed mean the same. */
+/* Generated calls. HSTU problems are made by problem.c; the copies around them take their sequences
+ * and contents from an HSTU problem of the same words, so that lengths, dtype, view and seed mean
+ * the same. */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdlib.h>

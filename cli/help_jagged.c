@@ -1,5 +1,5 @@
-/* The text of `pantile help jagged`: the words of the copies between jagged and padded arrays, and of
- * the embedding. What they mean exactly is in docs/jagged.md. */
+/* The text of `pantile help jagged`: the words of the copies between jagged and padded arrays, and
+ * of the embedding. What they mean exactly is in docs/jagged.md. */
 #include "commands.h"
 
 const char jagged_help[] =

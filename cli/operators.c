@@ -357,8 +357,8 @@ static bool prepare_concat(struct call *c, struct refusal *r) {
                      &a->out.values, r);
 }
 
-/* A side of the split: jagged by its offsets, or n rows for each sequence. One that is not due keeps
- * its shape, without data. */
+/* A side of the split: jagged by its offsets, or n rows for each sequence. One that is not due
+ * keeps its shape, without data. */
 static bool prepare_side(struct call *c, const char *key, struct ptl_jagged *side, int64_t n,
                          int64_t n_seqs, struct refusal *r) {
     const struct ptl_tensor *x = &c->jagged.x.values;

@@ -1,6 +1,6 @@
-/* Keys and values of a problem, and the cache that holds the first of them when they are paged: pages in
- * shuffled order, some of them in no list. What nobody may read stays NaN: free slots, unlisted pages,
- * and the rows of k and v that are in the cache already. */
+/* Keys and values of a problem, and the cache that holds the first of them when they are paged:
+ * pages in shuffled order, some of them in no list. What nobody may read stays NaN: free slots,
+ * unlisted pages, and the rows of k and v that are in the cache already. */
 #include <inttypes.h>
 
 #include "problem_build.h"

@@ -92,7 +92,8 @@ static double mask_pairs(const struct ptl_hstu_params *a, const struct sequence 
     return (double)pairs;
 }
 
-/* Columns in the union of a row's intervals: the next covered column, then the end of what covers it. */
+/* Columns in the union of a row's intervals: the next covered column, then the end of what covers
+ * it. */
 static int64_t interval_columns(const struct ptl_tensor *t, int64_t row, int64_t uk) {
     const int64_t n = t->shape[t->ndim - 1];
     int64_t columns = 0, at = 0;

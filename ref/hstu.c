@@ -1,5 +1,5 @@
-/* HSTU forward in double and plain loops, as the formula is written in docs/hstu.md: not fast, not tiled.
- * Reading the arguments is hstu_inputs.c. */
+/* HSTU forward in double and plain loops, as the formula is written in docs/hstu.md: not fast, not
+ * tiled. Reading the arguments is hstu_inputs.c. */
 #include "hstu.h"
 
 #include "hstu_inputs.h"

@@ -1,5 +1,6 @@
-/* HSTU in double and plain loops: what the library must compute. Arguments are those of the library,
- * already known to be valid; the index i counts the query rows of a sequence, j its keys. */
+/* HSTU in double and plain loops: what the library must compute. Arguments are those of the
+ * library, already known to be valid; the index i counts the query rows of a sequence, j its
+ * keys. */
 #ifndef PTL_REF_HSTU_H
 #define PTL_REF_HSTU_H
 
@@ -33,8 +34,8 @@ void ref_hstu_forward_row(const struct ptl_hstu_params *p, int64_t b, int64_t he
 /* All of out, contiguous in out's shape; padding rows are 0. */
 void ref_hstu_forward(const struct ptl_hstu_params *p, double *out);
 
-/* Gradients, contiguous in the shapes of q, k, v, attn_bias, the tables, and the query rows. NULL: not
- * wanted. */
+/* Gradients, contiguous in the shapes of q, k, v, attn_bias, the tables, and the query rows. NULL:
+ * not wanted. */
 struct ref_hstu_grads {
     double *dq, *dk, *dv, *dbias, *dpos_table, *dtime_table, *ds;
 };
@@ -43,9 +44,9 @@ struct ref_hstu_grads {
 void ref_hstu_backward(const struct ptl_hstu_params *p, const struct ptl_tensor *dout,
                        const struct ref_hstu_grads *g);
 
-/* The same two as a plain evaluation in the type of q would have it: S, f(S) and the result of every
- * product are rounded to that type. Sums are double here where they would be fp32, which makes it a
- * little better than plain. What the library's error is held against. */
+/* The same two as a plain evaluation in the type of q would have it: S, f(S) and the result of
+ * every product are rounded to that type. Sums are double here where they would be fp32, which
+ * makes it a little better than plain. What the library's error is held against. */
 void ref_hstu_forward_low(const struct ptl_hstu_params *p, double *out);
 void ref_hstu_backward_low(const struct ptl_hstu_params *p, const struct ptl_tensor *dout,
                            const struct ref_hstu_grads *g);

@@ -1,5 +1,5 @@
-/* HSTU backward in double and plain loops: the gradients of sum(dout * out), pair by pair. A pair that
- * the mask rejects is passed over, so nothing of it can leak. */
+/* HSTU backward in double and plain loops: the gradients of sum(dout * out), pair by pair. A pair
+ * that the mask rejects is passed over, so nothing of it can leak. */
 #include "hstu.h"
 #include "hstu_inputs.h"
 

@@ -1,12 +1,13 @@
-/* The arguments of HSTU read one element at a time: rows, scales, biases, the mask rule pair by pair.
- * Not fast, no intervals of the rule: every pair of a row and a column is asked whether it is valid. */
+/* The arguments of HSTU read one element at a time: rows, scales, biases, the mask rule pair by
+ * pair. Not fast, no intervals of the rule: every pair of a row and a column is asked whether it is
+ * valid. */
 #include "hstu_inputs.h"
 
 #include <math.h>
 
 #include "elements.h"
 
-/* ---- Numbers ------------------------------------------------------------------------------------ */
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 double ref_exactly(double x) {
     return x;
@@ -49,7 +50,7 @@ double ref_dsilu(double x) {
     return sigmoid * (1.0 + x * (1.0 - sigmoid));
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 int64_t ref_index(const struct ptl_tensor *t, int64_t i) {
     if (t->ndim == 0) i = 0;
@@ -133,7 +134,7 @@ double ref_hstu_scale(const struct ptl_hstu_params *p, int64_t b, int64_t i) {
     return (double)x[ref_index(&p->seq_offsets_q, b) + i];
 }
 
-/* ---- The mask ----------------------------------------------------------------------------------- */
+/* ---- The mask -------------------------------------------------------------------------------- */
 
 static bool valid_dense(const struct ptl_tensor *mask, int64_t b, int64_t head, int64_t i,
                         int64_t j) {
@@ -187,7 +188,7 @@ bool ref_hstu_valid(const struct ptl_hstu_params *p, int64_t b, int64_t head, in
     return valid_rule(p, b, i, j);
 }
 
-/* ---- Bias --------------------------------------------------------------------------------------- */
+/* ---- Bias ------------------------------------------------------------------------------------ */
 
 static double dense_bias(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i,
                          int64_t j) {

@@ -25,7 +25,7 @@ int64_t ref_jagged_length(const struct ptl_jagged *j, int64_t b) {
     return index_at(&j->offsets, b + 1) - index_at(&j->offsets, b);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* Row `row` of a tensor whose rows begin after `lead` axes: [T, ...] has one, [B, n, ...] two. */
 static char *tensor_row(const struct ptl_tensor *t, int lead, int64_t b, int64_t row) {
@@ -67,7 +67,7 @@ static void zero_padding(const struct ptl_jagged *j) {
     if (j->offsets.data) zero_rows(&j->values, index_at(&j->offsets, ref_jagged_n_seqs(j)));
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------- */
+/* ---- Copies ---------------------------------------------------------------------------------- */
 
 void ref_jagged_resize(const struct ptl_jagged *x, enum ptl_jagged_align align, const void *pad,
                        const struct ptl_jagged *out) {
@@ -148,7 +148,7 @@ void ref_jagged_replace_last(const struct ptl_jagged *x, const struct ptl_jagged
     zero_rows(out, row);
 }
 
-/* ---- One row for each sequence ------------------------------------------------------------------ */
+/* ---- One row for each sequence --------------------------------------------------------------- */
 
 void ref_jagged_broadcast_add(const struct ptl_jagged *x, const struct ptl_tensor *d, double *out) {
     const int lead = x->offsets.data ? 1 : 2;
@@ -177,7 +177,7 @@ void ref_jagged_sum(const struct ptl_jagged *x, double *out) {
         }
 }
 
-/* ---- Position and time embedding ---------------------------------------------------------------- */
+/* ---- Position and time embedding ------------------------------------------------------------- */
 
 static double element(const struct ptl_tensor *t, int64_t row, int64_t column) {
     return ref_read(t->dtype, tensor_row(t, 1, 0, row), column);

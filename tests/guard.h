@@ -1,5 +1,5 @@
-/* Arrays that end right before an unmapped page, with a canary in front: a read or write one element
- * too far shows. It allocates and compares; what is in an array is the test's business. */
+/* Arrays that end right before an unmapped page, with a canary in front: a read or write one
+ * element too far shows. It allocates and compares; what is in an array is the test's business. */
 #ifndef PTL_TESTS_GUARD_H
 #define PTL_TESTS_GUARD_H
 
@@ -19,7 +19,8 @@ struct guard {
 struct guard guard_create(size_t bytes);
 void guard_destroy(struct guard *g);
 
-/* The last n_floats floats before the unmapped page; they and the canary in front become GUARD_WORD. */
+/* The last n_floats floats before the unmapped page; they and the canary in front become
+ * GUARD_WORD. */
 float *guard_floats(const struct guard *g, size_t n_floats);
 
 /* Whether the canary in front of those n_floats is whole. */

@@ -39,7 +39,7 @@ static struct {
 
 static struct sigaction old_segv, old_bus;
 
-/* ---- Cases -------------------------------------------------------------------------------------- */
+/* ---- Cases ----------------------------------------------------------------------------------- */
 
 static void close_case(void) {
     if (!now.open) return;
@@ -118,7 +118,7 @@ const char *test_line(void) {
     return run.line;
 }
 
-/* ---- Levels ------------------------------------------------------------------------------------- */
+/* ---- Levels ---------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 static const enum ptl_isa arch_levels[] = {PTL_ISA_SCALAR, PTL_ISA_AVX2, PTL_ISA_AVX512};
@@ -158,7 +158,7 @@ enum ptl_isa test_missing_level(int i) {
     return missing[i];
 }
 
-/* ---- Random numbers, time --------------------------------------------------------------------- */
+/* ---- Random numbers, time -------------------------------------------------------------------- */
 
 /* splitmix64 (Steele, Lea, Flood 2014). */
 uint64_t test_random_bits(struct test_random *r) {
@@ -182,7 +182,7 @@ double test_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- The run ------------------------------------------------------------------------------------ */
+/* ---- The run --------------------------------------------------------------------------------- */
 
 static void write_text(const char *text) {
     if (write(STDOUT_FILENO, text, strlen(text)) < 0) return;

@@ -6,8 +6,8 @@
 #include <pantile/base.h>
 #include <stdbool.h>
 
-/* A test is a function. It counts as one, or, when it calls test_case, as many as it begins. The test
- * named "line" runs for --line and only then. */
+/* A test is a function. It counts as one, or, when it calls test_case, as many as it begins. The
+ * test named "line" runs for --line and only then. */
 struct test {
     const char *name;
     void (*run)(void);
@@ -23,12 +23,14 @@ struct test_suite {
 #define TEST_SUITE(suite, theme, list)                                                             \
     const struct test_suite suite = {theme, list, (int)(sizeof(list) / sizeof((list)[0]))}
 
-/* main: runs what the arguments select, prints failures and the summary, returns the exit status. */
+/* main: runs what the arguments select, prints failures and the summary, returns the exit
+ * status. */
 int test_main(int argc, char **argv, const struct test_suite *const *suites, int n_suites);
 
-/* ---- Inside a test ------------------------------------------------------------------------------ */
+/* ---- Inside a test --------------------------------------------------------------------------- */
 
-/* Begins a counted case. The text tells how to see a failure again: a problem line, sizes, a seed. */
+/* Begins a counted case. The text tells how to see a failure again: a problem line, sizes, a
+ * seed. */
 void test_case(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Says what the current case is at now, for failures and crashes; counts nothing. */
@@ -53,8 +55,8 @@ bool test_quick(void);       /* --quick: a few small cases, for sanitizers and e
 bool test_bench(void);       /* --bench: time kernels instead of checking them */
 const char *test_line(void); /* --line: the one problem to check, or NULL */
 
-/* The CPU levels to test: those of this architecture that the CPU has and PTL_CPU allows. The others
- * are announced by the harness. */
+/* The CPU levels to test: those of this architecture that the CPU has and PTL_CPU allows. The
+ * others are announced by the harness. */
 int test_n_levels(void);
 enum ptl_isa test_level(int i);
 
@@ -75,7 +77,7 @@ enum ptl_isa test_missing_level(int i);
 #define TEST_THREAD_SANITIZER
 #endif
 
-/* ---- Random numbers: the same on every machine ------------------------------------------------ */
+/* ---- Random numbers: the same on every machine ----------------------------------------------- */
 
 struct test_random {
     uint64_t state;

@@ -1,4 +1,5 @@
-/* RLIMIT_AS a little above what is mapped, and the heap's free pieces used up: earlier tests leave some. */
+/* RLIMIT_AS a little above what is mapped, and the heap's free pieces used up: earlier tests leave
+ * some. */
 #include "memory_limit.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A process that can get no more memory, for the tests of PTL_ERR_NOMEM. For forked children: what is
- * taken is not given back. */
+/* A process that can get no more memory, for the tests of PTL_ERR_NOMEM. For forked children: what
+ * is taken is not given back. */
 #ifndef TESTS_MEMORY_LIMIT_H
 #define TESTS_MEMORY_LIMIT_H
 

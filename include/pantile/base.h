@@ -58,7 +58,8 @@ struct ptl_tensor {
     int64_t stride[4];    /* in elements; the last one must be 1 where its extent exceeds 1 */
 };
 
-/* The tensor over `data` in C order: strides filled in. ndim outside 0..4 gives an absent tensor. */
+/* The tensor over `data` in C order: strides filled in. ndim outside 0..4 gives an absent
+ * tensor. */
 PTL_API struct ptl_tensor ptl_tensor_contiguous(void *data, enum ptl_dtype dtype, int32_t ndim,
                                                 const int64_t *shape);
 
@@ -115,7 +116,8 @@ PTL_API void ptl_context_options_init(struct ptl_context_options *options);
 PTL_API enum ptl_status ptl_context_create(struct ptl_context **ctx,
                                            const struct ptl_context_options *options);
 
-/* Ends the context's threads and frees its memory. NULL is allowed. No call may be running on it. */
+/* Ends the context's threads and frees its memory. NULL is allowed. No call may be running on
+ * it. */
 PTL_API void ptl_context_destroy(struct ptl_context *ctx);
 
 struct ptl_context_info {

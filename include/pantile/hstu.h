@@ -28,8 +28,8 @@ enum ptl_hstu_time_query { PTL_HSTU_TIME_NEXT = 0, PTL_HSTU_TIME_OWN = 1 };
  * Query head a uses key head a / (Hq / Hk). Strides other than the last are free, so slices of one
  * uvqk buffer and transposed [B, H, S, D] arrays are taken as they are.
  *
- * All index tensors of a call are int32 or all are int64, and they are contiguous; intervals may have
- * the other type, time_thresholds and timestamps are always int64. */
+ * All index tensors of a call are int32 or all are int64, and they are contiguous; intervals may
+ * have the other type, time_thresholds and timestamps are always int64. */
 struct ptl_hstu_params {
     size_t struct_size; /* set by ptl_hstu_params_init */
 
@@ -46,8 +46,8 @@ struct ptl_hstu_params {
     struct ptl_tensor seqused_q, seqused_k;
 
     /* Checked against the longest sequence. They are also the extents of mask and attn_bias (and of
-     * timestamps by position), exactly: set them where those are allocated for more than this batch.
-     * Default -1: the longest sequence (jagged), Sq and Sk (dense). */
+     * timestamps by position), exactly: set them where those are allocated for more than this
+     * batch. Default -1: the longest sequence (jagged), Sq and Sk (dense). */
     int64_t max_seqlen_q, max_seqlen_k;
 
     float alpha; /* multiplies q.k; any finite number; default 1 */
@@ -72,8 +72,8 @@ struct ptl_hstu_params {
     int64_t target_group_size;         /* g >= 1; default 1 */
     int64_t min_full_attn_seq_len;     /* last history rows that ignore window_left; default 0 */
 
-    /* A dense mask instead of the rule: u8 [B or 1, Hq or 1, max_seqlen_q, max_seqlen_k], nonzero is
-     * valid, row i is query row i. Excludes every option of the rule. */
+    /* A dense mask instead of the rule: u8 [B or 1, Hq or 1, max_seqlen_q, max_seqlen_k], nonzero
+     * is valid, row i is query row i. Excludes every option of the rule. */
     struct ptl_tensor mask;
 
     /* Intervals instead of the rule, shared by the heads: [Tq, 2G] (dense [B, Sq, 2G]), i32 or i64.
@@ -83,42 +83,44 @@ struct ptl_hstu_params {
 
     /* Bias before silu: S = alpha * q.k + bias_scale * bias. Both forms may be given; they add up.
      *
-     * attn_bias, f32 or the type of q: [B or 1, Hq or 1, R, max_seqlen_k]. Row i of the queries takes
-     * row i (bias_rows QUERY, R = max_seqlen_q) or row p (KEY, R = max_seqlen_k; needs uq <= uk).
-     * Entries outside a sequence are not read. */
+     * attn_bias, f32 or the type of q: [B or 1, Hq or 1, R, max_seqlen_k]. Row i of the queries
+     * takes row i (bias_rows QUERY, R = max_seqlen_q) or row p (KEY, R = max_seqlen_k; needs uq <=
+     * uk). Entries outside a sequence are not read. */
     struct ptl_tensor attn_bias;
     float bias_scale; /* default NaN: alpha */
     enum ptl_hstu_bias_rows bias_rows;
 
-    /* The table form, which costs O(N) memory. pos_table, f32 [2N-1] or [Hq, 2N-1]: a pair (p, j) takes
-     * entry N-1 + j - p; N is at least the longest sequence. time_table, f32 [M+1] or [Hq, M+1]: it takes
-     * the entry whose number is how many of the M ascending time_thresholds (i64 [M]) are <= |dt|,
-     * dt = time of the query - time of the key. timestamps, i64: [Tk] beside the rows of k, or
-     * [B, max_seqlen_k] by key position (dense and paged layouts). The query's time is that of its own
-     * position (OWN) or of the next one (NEXT, the last repeats itself). Time needs uq <= uk. */
+    /* The table form, which costs O(N) memory. pos_table, f32 [2N-1] or [Hq, 2N-1]: a pair (p, j)
+     * takes entry N-1 + j - p; N is at least the longest sequence. time_table, f32 [M+1] or [Hq,
+     * M+1]: it takes the entry whose number is how many of the M ascending time_thresholds (i64
+     * [M]) are <= |dt|, dt = time of the query - time of the key. timestamps, i64: [Tk] beside the
+     * rows of k, or [B, max_seqlen_k] by key position (dense and paged layouts). The query's time
+     * is that of its own position (OWN) or of the next one (NEXT, the last repeats itself). Time
+     * needs uq <= uk. */
     struct ptl_tensor pos_table, time_table, time_thresholds, timestamps;
     enum ptl_hstu_time_query time_query;
 
-    /* Paged keys: jagged q, k, v, and a cache k_pages, v_pages [pages, page_size, Hk, Dqk | Dv]. The
-     * page list of sequence b is page_ids[page_offsets[b] .. page_offsets[b+1]-1], its last page holds
-     * last_page_lens[b] tokens. Its keys are the cached tokens in page order, then the last
-     * num_targets[b] of its own rows of k and v, which are addressed by seq_offsets_q; the other rows
-     * of k and v are not read. uk = cached + targets. seq_offsets_k, when given, must agree with uk.
-     * Slots behind last_page_lens and pages not listed are not read. Needs Dv = Dqk. */
+    /* Paged keys: jagged q, k, v, and a cache k_pages, v_pages [pages, page_size, Hk, Dqk | Dv].
+     * The page list of sequence b is page_ids[page_offsets[b] .. page_offsets[b+1]-1], its last
+     * page holds last_page_lens[b] tokens. Its keys are the cached tokens in page order, then the
+     * last num_targets[b] of its own rows of k and v, which are addressed by seq_offsets_q; the
+     * other rows of k and v are not read. uk = cached + targets. seq_offsets_k, when given, must
+     * agree with uk. Slots behind last_page_lens and pages not listed are not read. Needs Dv =
+     * Dqk. */
     struct ptl_tensor k_pages, v_pages;
     struct ptl_tensor page_offsets, page_ids, last_page_lens; /* index tensors: [B+1], [.], [B] */
 };
 
 PTL_API void ptl_hstu_params_init(struct ptl_hstu_params *params);
 
-/* The bucket functions of public models: bucket(x) = trunc(fn(x / unit) / divisor) for x = |dt|, where LOG
- * is log(max(x, 1)) and SQRT the square root. */
+/* The bucket functions of public models: bucket(x) = trunc(fn(x / unit) / divisor) for x = |dt|,
+ * where LOG is log(max(x, 1)) and SQRT the square root. */
 enum ptl_hstu_time_fn { PTL_HSTU_TIME_LOG = 0, PTL_HSTU_TIME_SQRT = 1 };
 
-/* time_thresholds for n + 1 buckets: thresholds[k-1], k = 1..n, is the smallest x whose bucket is at least
- * k; buckets above n count as n. x is rounded to fp32 and everything after computed in fp32, as the models'
- * code does. Thresholds beyond int64 become INT64_MAX.
- * unit and divisor are positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
+/* time_thresholds for n + 1 buckets: thresholds[k-1], k = 1..n, is the smallest x whose bucket is
+ * at least k; buckets above n count as n. x is rounded to fp32 and everything after computed in
+ * fp32, as the models' code does. Thresholds beyond int64 become INT64_MAX. unit and divisor are
+ * positive and finite. PTL_ERR_NULL, PTL_ERR_PARAM. */
 PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float unit,
                                                  float divisor, int64_t n, int64_t *thresholds);
 
@@ -129,7 +131,8 @@ PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float
  *
  * There is no softmax and nothing to save for a backward pass but the inputs. Memory beyond the
  * arguments is O(threads); no S x S array exists. Rows that see nothing, and padding rows, are 0.
- * What the mask rejects is selected out, never multiplied by zero: a NaN behind the mask stays there.
+ * What the mask rejects is selected out, never multiplied by zero: a NaN behind the mask stays
+ * there.
  *
  * Sums, S and silu are in fp32 for every type; out is rounded once.
  *
@@ -137,8 +140,8 @@ PTL_API enum ptl_status ptl_hstu_time_thresholds(enum ptl_hstu_time_fn fn, float
  * query rows into calls, paged or not, at one CPU level. Error against double: at most 5e-6 of the
  * largest |out| for f32, 2e-3 for f16, 1.6e-2 for bf16 (docs/hstu.md).
  *
- * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE, ALIAS, OVERFLOW, NOMEM; ptl_message() tells
- * which argument. B = 0 and empty sequences are not errors. */
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE, ALIAS, OVERFLOW, NOMEM; ptl_message()
+ * tells which argument. B = 0 and empty sequences are not errors. */
 PTL_API enum ptl_status ptl_hstu_forward(struct ptl_context *ctx,
                                          const struct ptl_hstu_params *params);
 
@@ -149,9 +152,10 @@ struct ptl_hstu_grads {
     struct ptl_tensor dout; /* in: gradient of out, its shape and type; strides of 0 are fine */
     struct ptl_tensor dq, dk, dv; /* out: shapes and type of q, k, v; padding rows become 0 */
 
-    /* Optional outputs, absent by default. dbias: shape and type of attn_bias, all of it written, summed
-     * over the axes that attn_bias broadcasts. dpos_table, dtime_table: f32, shapes of the tables. ds, f32:
-     * gradient of a per-row scale, [Tq] (dense [B, Sq]), whichever form of the scale was given. */
+    /* Optional outputs, absent by default. dbias: shape and type of attn_bias, all of it written,
+     * summed over the axes that attn_bias broadcasts. dpos_table, dtime_table: f32, shapes of the
+     * tables. ds, f32: gradient of a per-row scale, [Tq] (dense [B, Sq]), whichever form of the
+     * scale was given. */
     struct ptl_tensor dbias, dpos_table, dtime_table, ds;
 };
 
@@ -163,20 +167,22 @@ PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
  *     dq_i = alpha sum_j dS_ij k_j      dk_j = alpha sum_i dS_ij q_i      dv_j = sum_i s_i f_ij dO_i
  *     dbias_ij = bias_scale dS_ij       ds_i = sum over heads and j of f_ij dO_i . v_j
  *
- * dk and dv are summed over the query heads of a group. Everything is computed anew from the inputs.
- * Outputs may be strided (slices of one buffer) but may not overlap inputs or each other. Paged keys have
- * no backward.
+ * dk and dv are summed over the query heads of a group. Everything is computed anew from the
+ * inputs. Outputs may be strided (slices of one buffer) but may not overlap inputs or each other.
+ * Paged keys have no backward.
  *
  * Memory beyond the arguments: O(threads), O(Tq) bookkeeping; for f16 and bf16 also dq in fp32.
- * Result: deterministic, the same bits for any number of threads. Error against double: at most 1e-5 of
- * the largest entry of each gradient for f32, 2e-3 for f16, 1.6e-2 for bf16. A zero dout gives exact zeros.
+ * Result: deterministic, the same bits for any number of threads. Error against double: at most
+ * 1e-5 of the largest entry of each gradient for f32, 2e-3 for f16, 1.6e-2 for bf16. A zero dout
+ * gives exact zeros.
  *
  * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, ALIAS, OVERFLOW, NOMEM. */
 PTL_API enum ptl_status ptl_hstu_backward(struct ptl_context *ctx,
                                           const struct ptl_hstu_params *params,
                                           const struct ptl_hstu_grads *grads);
 
-/* Arguments of ptl_hstu_kv_append. Fill with ptl_hstu_kv_append_params_init, then set the tensors. */
+/* Arguments of ptl_hstu_kv_append. Fill with ptl_hstu_kv_append_params_init, then set the
+ * tensors. */
 struct ptl_hstu_kv_append_params {
     size_t struct_size; /* set by ptl_hstu_kv_append_params_init */
 
@@ -195,11 +201,11 @@ PTL_API void ptl_hstu_kv_append_params_init(struct ptl_hstu_kv_append_params *pa
 
 /* Copies new history into a paged cache: row x of sequence b, x < rows - num_targets, becomes token
  * n_cached[b] + x, which lives in slot token % page_size of page page_ids[page_offsets[b] + token /
- * page_size]. Every other slot keeps its bits. The caller's lists give each token written a slot of its
- * own.
+ * page_size]. Every other slot keeps its bits. The caller's lists give each token written a slot of
+ * its own.
  *
- * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE (a page id out of range, or a list too short),
- * ALIAS, OVERFLOW. */
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE (a page id out of range, or a list too
+ * short), ALIAS, OVERFLOW. */
 PTL_API enum ptl_status ptl_hstu_kv_append(struct ptl_context *ctx,
                                            const struct ptl_hstu_kv_append_params *params);
 

@@ -110,8 +110,9 @@ PTL_API enum ptl_status ptl_jagged_broadcast_add(struct ptl_context *ctx,
 PTL_API enum ptl_status ptl_jagged_sum(struct ptl_context *ctx, const struct ptl_jagged *x,
                                        const struct ptl_tensor *out);
 
-/* ---- Position and time embedding ------------------------------------------------------------------
- * Token x of a sequence of n tokens, the last T of them targets, the first C contexts:
+/* ---- Position and time embedding
+ * ------------------------------------------------------------------ Token x of a sequence of n
+ * tokens, the last T of them targets, the first C contexts:
  *
  *     out = alpha * emb + (pos_w[pos] + ts_w[bucket])
  *

@@ -156,10 +156,10 @@ static int64_t floor_mod(int64_t a, int64_t n) {
     return ((a % n) + n) % n;
 }
 
-/* Two arrays of one element size on one grid of strides: whether some element of one lies on an element
- * of the other, when the second begins `delta` bytes behind the first. Axes come with the largest stride
- * first, and every stride steps over all that the finer ones span, so that along each axis only two
- * differences of indices can be right. */
+/* Two arrays of one element size on one grid of strides: whether some element of one lies on an
+ * element of the other, when the second begins `delta` bytes behind the first. Axes come with the
+ * largest stride first, and every stride steps over all that the finer ones span, so that along
+ * each axis only two differences of indices can be right. */
 struct grid {
     int n_axes;
     int64_t stride[4], first[4], second[4]; /* strides in bytes; extents of the two arrays */

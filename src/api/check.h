@@ -28,7 +28,8 @@ static inline bool ptl_is_empty(const struct ptl_tensor *t) {
 /* NULL data: PTL_ERR_NULL, unless an extent is 0. */
 enum ptl_status ptl_check_required(const char *name, const struct ptl_tensor *t);
 
-/* Axes, extents (>= 0) and last stride; that every element's offset and the byte size fit 64 bits. */
+/* Axes, extents (>= 0) and last stride; that every element's offset and the byte size fit 64
+ * bits. */
 enum ptl_status ptl_check_layout(const char *name, const struct ptl_tensor *t, int min_ndim,
                                  int max_ndim);
 
@@ -51,16 +52,16 @@ enum ptl_status ptl_check_counts(const char *name, const struct ptl_tensor *t, i
 /* No two elements of an output share memory. */
 enum ptl_status ptl_check_no_self_overlap(const char *name, const struct ptl_tensor *t);
 
-/* An output and an input do not overlap. Arrays of equal strides are compared element by element (in
- * closed form); rows (axis ndim-3) of equal stride are compared inside a row, so that slices of one wider
- * buffer are told apart; otherwise the byte ranges decide. */
+/* An output and an input do not overlap. Arrays of equal strides are compared element by element
+ * (in closed form); rows (axis ndim-3) of equal stride are compared inside a row, so that slices of
+ * one wider buffer are told apart; otherwise the byte ranges decide. */
 enum ptl_status ptl_check_no_overlap(const char *out_name, const struct ptl_tensor *out,
                                      const char *in_name, const struct ptl_tensor *in);
 
 const char *ptl_dtype_name(enum ptl_dtype dtype);
 
-/* A checked tensor as the operators see it: an index array, or an array whose last axes are rows, heads
- * and a contiguous head (a fourth axis in front: batches, or pages). */
+/* A checked tensor as the operators see it: an index array, or an array whose last axes are rows,
+ * heads and a contiguous head (a fourth axis in front: batches, or pages). */
 static inline struct ptl_index ptl_index_of(const struct ptl_tensor *t) {
     return (struct ptl_index){t->data, t->dtype == PTL_I64, t->ndim == 0 ? 0 : 1};
 }

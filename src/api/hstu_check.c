@@ -12,7 +12,7 @@
 /* The largest head size. Nothing but scratch memory grows with it. */
 enum { MAX_HEAD_DIM = 1024 };
 
-/* ---- Tensors ----------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 /* out, or dout in the backward pass: the array with the rows of q and the head size of v. */
 static enum ptl_status check_qkv(const struct ptl_hstu_params *a, const char *out_name,
@@ -65,7 +65,7 @@ static bool is_paged(const struct ptl_hstu_params *a) {
            ptl_given(&a->page_ids) || ptl_given(&a->last_page_lens);
 }
 
-/* ---- Sequences ---------------------------------------------------------------------------------- */
+/* ---- Sequences ------------------------------------------------------------------------------- */
 
 /* Offsets, used lengths and numbers of sequences; everything that says which rows exist. */
 static enum ptl_status check_sequences(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
@@ -235,7 +235,7 @@ static enum ptl_status check_pages(const struct ptl_hstu_params *a, struct ptl_h
     return PTL_OK;
 }
 
-/* ---- Mask and scale ----------------------------------------------------------------------------- */
+/* ---- Mask and scale -------------------------------------------------------------------------- */
 
 static enum ptl_status check_rule(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
                                   enum ptl_dtype *index_type) {
@@ -328,7 +328,7 @@ static enum ptl_status check_intervals(const struct ptl_hstu_params *a,
     return PTL_OK;
 }
 
-/* ---- Bias ---------------------------------------------------------------------------------------- */
+/* ---- Bias ------------------------------------------------------------------------------------ */
 
 static enum ptl_status check_dense_bias(const struct ptl_hstu_params *a, struct ptl_hstu_problem *p,
                                         int64_t max_q, int64_t max_k) {
@@ -438,7 +438,7 @@ static enum ptl_status check_bias(const struct ptl_hstu_params *a, struct ptl_hs
     return PTL_OK;
 }
 
-/* ---- Lengths, scale, memory ------------------------------------------------------------------------ */
+/* ---- Lengths, scale, memory ------------------------------------------------------------------ */
 
 /* Lengths against each other, sequence by sequence. */
 static enum ptl_status check_lengths(const struct ptl_hstu_params *a,
@@ -597,7 +597,7 @@ enum ptl_status ptl_hstu_check_forward(const struct ptl_hstu_params *a,
     return check_aliases(a, "out", &a->out);
 }
 
-/* ---- Backward --------------------------------------------------------------------------------------- */
+/* ---- Backward -------------------------------------------------------------------------------- */
 
 /* A gradient has the shape and type of what it is the gradient of. */
 static enum ptl_status check_like(const char *name, const struct ptl_tensor *t, const char *of_name,

@@ -8,7 +8,7 @@
 #include "../ops/jagged.h"
 #include "check.h"
 
-/* ---- Sequence lengths --------------------------------------------------------------------------- */
+/* ---- Sequence lengths ------------------------------------------------------------------------ */
 
 static int64_t number_at(const struct ptl_tensor *t, int64_t i) {
     return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
@@ -48,7 +48,7 @@ enum ptl_status ptl_jagged_complete_cumsum(const struct ptl_tensor *lengths,
     return PTL_OK;
 }
 
-/* ---- Arrays of rows ----------------------------------------------------------------------------- */
+/* ---- Arrays of rows -------------------------------------------------------------------------- */
 
 /* What the arrays of a call have in common; set by the first that says it. */
 struct agreed {
@@ -181,7 +181,7 @@ static int64_t padding_rows(const struct ptl_jagged *j, const struct ptl_jagged_
     return j->values.shape[0] - ptl_jagged_begin(rows, n_seqs);
 }
 
-/* ---- Overlap ------------------------------------------------------------------------------------ */
+/* ---- Overlap --------------------------------------------------------------------------------- */
 
 /* The tensor as [batches, rows, 1, elements of a row], the form in which rows of a wider buffer are
  * told apart. */
@@ -213,7 +213,7 @@ static enum ptl_status check_apart_jagged(const char *out_name, const struct ptl
     return ptl_check_no_overlap(out_name, out, offsets_name, &j->offsets);
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------- */
+/* ---- Copies ---------------------------------------------------------------------------------- */
 
 static enum ptl_status check_context(const struct ptl_context *ctx) {
     if (!ctx) return ptl_fail(PTL_ERR_NULL, "ctx: NULL, expected a context");
@@ -351,7 +351,7 @@ enum ptl_status ptl_jagged_replace_last(struct ptl_context *ctx, const struct pt
     return run_copy(ctx, &copy, &agreed);
 }
 
-/* ---- One row for each sequence ------------------------------------------------------------------ */
+/* ---- One row for each sequence --------------------------------------------------------------- */
 
 static enum ptl_status check_float(const struct agreed *agreed) {
     if (agreed->dtype == PTL_F32 || agreed->dtype == PTL_F16 || agreed->dtype == PTL_BF16)

@@ -1,5 +1,5 @@
-/* PTL_VERBOSE=1: calls as problem lines on stderr. Contents of arrays are not logged, only shapes and
- * options; more than 64 lengths become a summary. */
+/* PTL_VERBOSE=1: calls as problem lines on stderr. Contents of arrays are not logged, only shapes
+ * and options; more than 64 lengths become a summary. */
 #define _GNU_SOURCE
 #include "verbose.h"
 

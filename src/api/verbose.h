@@ -1,4 +1,5 @@
-/* PTL_VERBOSE=1: one line on stderr for each call, a problem line that run, check and bench take. */
+/* PTL_VERBOSE=1: one line on stderr for each call, a problem line that run, check and bench
+ * take. */
 #ifndef PTL_VERBOSE_H
 #define PTL_VERBOSE_H
 

@@ -21,8 +21,8 @@ struct ptl_executor {
 enum ptl_status ptl_executor_open(struct ptl_executor *executor);
 void ptl_executor_close(struct ptl_executor *executor);
 
-/* Calls fn(job, slot) on up to n_workers threads and returns when all calls have returned. Not every
- * slot need run: a worker that comes when the work is done may be left out, slot 0 never. */
+/* Calls fn(job, slot) on up to n_workers threads and returns when all calls have returned. Not
+ * every slot need run: a worker that comes when the work is done may be left out, slot 0 never. */
 void ptl_executor_run(struct ptl_executor *executor, int n_workers, ptl_worker_fn fn, void *job);
 
 #endif

@@ -1,11 +1,13 @@
 /* A pool of threads for one caller at a time.
  *
- * A run publishes a job and a new round number, and wakes the threads. A thread joins the round under
- * the lock and takes the next slot; the caller works as slot 0. When the caller's own share returns, no
- * work is left to draw, so it closes the round: a thread that wakes later finds nothing to join, and the
- * caller waits only for those inside. So a small job never waits for a sleeping thread.
+ * A run publishes a job and a new round number, and wakes the threads. A thread joins the round
+ * under the lock and takes the next slot; the caller works as slot 0. When the caller's own share
+ * returns, no work is left to draw, so it closes the round: a thread that wakes later finds nothing
+ * to join, and the caller waits only for those inside. So a small job never waits for a sleeping
+ * thread.
  *
- * After a fork the child has none of the threads: the fork counter tells, and the pool starts anew. */
+ * After a fork the child has none of the threads: the fork counter tells, and the pool starts
+ * anew. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -23,8 +25,9 @@
 #define cpu_relax() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
-/* How long a waiting thread polls before it parks: about 20 us, some 100 times the cost of the poll's
- * shared read and of the order of one futex wake-up, so that back-to-back calls find threads awake. */
+/* How long a waiting thread polls before it parks: about 20 us, some 100 times the cost of the
+ * poll's shared read and of the order of one futex wake-up, so that back-to-back calls find threads
+ * awake. */
 enum { SPINS = 1000, MAX_THREADS = 1023 };
 
 struct ptl_pool {

@@ -1,5 +1,5 @@
-/* Rows of bf16 and f16 to and from rows of float. The products know floats only; halves are widened tile
- * by tile. One rounding, to nearest even. */
+/* Rows of bf16 and f16 to and from rows of float. The products know floats only; halves are widened
+ * tile by tile. One rounding, to nearest even. */
 #include "kernels.h"
 #include "simd/vec.h"
 

@@ -1,11 +1,12 @@
-/* The products of the backward pass whose lanes are the columns of a head: gradients of keys and values
- * (sums over query rows) and of query rows (sums over keys). The other two products of backward are those
- * of forward (product.c). */
+/* The products of the backward pass whose lanes are the columns of a head: gradients of keys and
+ * values (sums over query rows) and of query rows (sums over keys). The other two products of
+ * backward are those of forward (product.c). */
 #include "register_block.h"
 
 enum { W = V_PANEL * V_LANES };
 
-/* All n columns, in groups of three vectors, or two and two rather than three and one, and a tail. */
+/* All n columns, in groups of three vectors, or two and two rather than three and one, and a
+ * tail. */
 V_INLINE void columns(const enum sink sink, const enum sink tail_sink, struct operands o, int n,
                       int nm) {
     int left = n / V_LANES;

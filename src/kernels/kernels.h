@@ -7,16 +7,16 @@
  *     s[j][lane]          scores, then their silu            one line per key of the tile
  *     o_panel[d][lane]    the rows of out, transposed        dv lines
  *
- * Every line is `panel` floats long whatever the number of rows; a panel or tile
- * begins on 64 bytes. `nv`
- * (1 .. panel/lanes) says how many vectors of a line are in use: nv * lanes >= n_rows. Kernels write
- * and may read all used vectors, so lanes past n_rows hold finite junk. Keys and values are read in
- * place, one element at a time against nv vectors of lanes, hence any row stride costs the same.
+ * Every line is `panel` floats long whatever the number of rows; a panel or tile begins on 64
+ * bytes. `nv` (1 .. panel/lanes) says how many vectors of a line are in use: nv * lanes >= n_rows.
+ * Kernels write and may read all used vectors, so lanes past n_rows hold finite junk. Keys and
+ * values are read in place, one element at a time against nv vectors of lanes, hence any row stride
+ * costs the same.
  *
  * Masks are one uint64_t per key: bit `lane` says that the row sees the key.
  *
- * Each result element is one sum in key (or dqk) order in one accumulator, whatever nv, n_rows or the
- * register block: that is why results do not depend on how rows are grouped. */
+ * Each result element is one sum in key (or dqk) order in one accumulator, whatever nv, n_rows or
+ * the register block: that is why results do not depend on how rows are grouped. */
 #ifndef PTL_KERNELS_H
 #define PTL_KERNELS_H
 
@@ -50,7 +50,8 @@ extern const struct ptl_kernels ptl_kernels_neon;
 #endif
 #define KERNEL(name) PTL_JOIN(name, PTL_LEVEL)
 
-/* Every source sees the declarations of its level, so that a definition cannot disagree with the list. */
+/* Every source sees the declarations of its level, so that a definition cannot disagree with the
+ * list. */
 #define PTL_KERNEL(ret, kernel, args) ret KERNEL(kernel) args;
 #include "kernels.def"
 #undef PTL_KERNEL

@@ -1,5 +1,5 @@
-/* The two products of a tile, QK and PV, with query rows as lanes. Not the score stage (silu.c), not the
- * transposes (panel.c), not the products of backward whose lanes are columns (grad.c). */
+/* The two products of a tile, QK and PV, with query rows as lanes. Not the score stage (silu.c),
+ * not the transposes (panel.c), not the products of backward whose lanes are columns (grad.c). */
 #include "register_block.h"
 
 enum { W = V_PANEL * V_LANES };

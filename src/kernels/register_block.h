@@ -1,5 +1,5 @@
-/* The register block that every product is made of, and the walk over its rows. Kernels inline it with
- * all but pointers, lengths and some strides constant; it is no kernel itself. */
+/* The register block that every product is made of, and the walk over its rows. Kernels inline it
+ * with all but pointers, lengths and some strides constant; it is no kernel itself. */
 #ifndef PTL_REGISTER_BLOCK_H
 #define PTL_REGISTER_BLOCK_H
 
@@ -11,8 +11,8 @@
 /* How a block's sums meet what is in memory; PARTIAL: only the first `width` columns of c exist. */
 enum sink { OVERWRITE, ADD, ADD_TO_ZERO, PARTIAL_ADD, PARTIAL_ADD_TO_ZERO };
 
-/* The operands of c[m][lane] = c0 + sum over x of b(m, x) * a[x][lane]. b comes in parts of `part` values
- * of x: b(m, x) = b[x / part * b_part + m * bm + x % part * bx]. */
+/* The operands of c[m][lane] = c0 + sum over x of b(m, x) * a[x][lane]. b comes in parts of `part`
+ * values of x: b(m, x) = b[x / part * b_part + m * bm + x % part * bx]. */
 struct operands {
     const float *a, *b;
     float *c;
@@ -20,8 +20,9 @@ struct operands {
     int part, nx, width;
 };
 
-/* nr rows by nv vectors: per x it costs nv loads, nr broadcasts and nr * nv multiply-adds, and the sums
- * live in registers. Nothing else may: one more live vector, a hoisted zero even, spills a sum. */
+/* nr rows by nv vectors: per x it costs nv loads, nr broadcasts and nr * nv multiply-adds, and the
+ * sums live in registers. Nothing else may: one more live vector, a hoisted zero even, spills a
+ * sum. */
 V_INLINE void register_block(const int nv, const int nr, const enum sink sink, struct operands o) {
     vf acc[12][V_PANEL];
     UNROLL for (int m = 0; m < nr; m++) UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_zero();

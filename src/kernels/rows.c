@@ -3,8 +3,8 @@
 #include "kernels.h"
 #include "simd/vec.h"
 
-/* Whole cache lines, the borders of the run by plain stores: a line that is streamed in pieces costs
- * more than it saves. */
+/* Whole cache lines, the borders of the run by plain stores: a line that is streamed in pieces
+ * costs more than it saves. */
 void KERNEL(copy_stream)(char *to, const char *from, ptrdiff_t n, const char *ahead) {
     enum { LINE = 64, VECTOR = V_LANES * sizeof(float) };
     ptrdiff_t i = (ptrdiff_t)(-(uintptr_t)to % LINE);
@@ -46,11 +46,11 @@ void KERNEL(affine_f32)(float *out, const float *x, float alpha, const float *a,
     }
 }
 
-/* ---- Sums of rows ------------------------------------------------------------------------------- */
+/* ---- Sums of rows ---------------------------------------------------------------------------- */
 
-/* Two vectors of columns: 16 to 32 doubles in registers while the rows pass. Lists of rows jump about in
- * memory, so the next rows are asked for line by line meanwhile: without it rows of 256 bytes in random
- * order come at a third of the rate. */
+/* Two vectors of columns: 16 to 32 doubles in registers while the rows pass. Lists of rows jump
+ * about in memory, so the next rows are asked for line by line meanwhile: without it rows of 256
+ * bytes in random order come at a third of the rate. */
 void KERNEL(add_rows_f32)(const float *const *rows, int n_rows, const float *const *next,
                           int n_next, ptrdiff_t n, double *sum) {
     enum { LINE = 16 }; /* floats */

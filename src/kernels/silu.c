@@ -16,11 +16,11 @@ enum { W = V_PANEL * V_LANES };
 
 #define STEP UNROLL for (int i = 0; i < n; i++)
 
-/* p[i] = 1 + e^-x[i] = 1 + 2^t, t = -x log2(e), for n vectors at once: one vector is a chain of some 60
- * cycles, so several go through each step side by side.
+/* p[i] = 1 + e^-x[i] = 1 + 2^t, t = -x log2(e), for n vectors at once: one vector is a chain of
+ * some 60 cycles, so several go through each step side by side.
  *
- * t is held in [-126, 128]: below, 1 + 2^t is 1; at 128 f is 0, so 2^t is 1.0 with the exponent raised
- * to that of infinity. NaN passes, as v_max and v_min return their second operand for it. */
+ * t is held in [-126, 128]: below, 1 + 2^t is 1; at 128 f is 0, so 2^t is 1.0 with the exponent
+ * raised to that of infinity. NaN passes, as v_max and v_min return their second operand for it. */
 V_INLINE void one_plus_exp(const vf *x, vf *p, const int n) {
     vf t[4], f[4];
     STEP t[i] = v_mul(x[i], v_splat(-1.44269504f));
@@ -39,8 +39,8 @@ V_INLINE void one_plus_exp(const vf *x, vf *p, const int n) {
     STEP p[i] = v_add(p[i], v_splat(1.0f));
 }
 
-/* x[i] = silu(x[i]) = x / (1 + e^-x). Of -inf the quotient would be -inf / inf: the numerator stops at
- * the largest finite number, and the result is -0. */
+/* x[i] = silu(x[i]) = x / (1 + e^-x). Of -inf the quotient would be -inf / inf: the numerator stops
+ * at the largest finite number, and the result is -0. */
 V_INLINE void silu_vectors(vf *x, const int n) {
     vf p[4];
     one_plus_exp(x, p, n);
@@ -85,8 +85,8 @@ void KERNEL(tile_silu_f32)(int nv, float *s, int n_keys, float alpha, const uint
     }
 }
 
-/* s becomes f = x g with g = 1 / (1 + e^-x), x = alpha s; u becomes f'(x) u scale, f' = g + f (1 - g).
- * In f' x is held finite, so that f'(-inf) = 0 and f'(+inf) = 1. */
+/* s becomes f = x g with g = 1 / (1 + e^-x), x = alpha s; u becomes f'(x) u scale, f' = g + f (1 -
+ * g). In f' x is held finite, so that f'(-inf) = 0 and f'(+inf) = 1. */
 V_INLINE void dsilu_line(const int nv, float *s, float *u, vf alpha, const float *scale,
                          const uint64_t *mask, float *row_sum) {
     const int n = nv;

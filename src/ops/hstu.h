@@ -73,7 +73,8 @@ struct ptl_hstu_problem {
     struct ptl_hstu_intervals intervals;
 };
 
-/* One sequence, in the terms of docs/hstu.md. Index n_seqs is the padding behind the last offset. */
+/* One sequence, in the terms of docs/hstu.md. Index n_seqs is the padding behind the last
+ * offset. */
 struct ptl_hstu_seq {
     int64_t b;     /* index of the batch axis: 0 when jagged */
     int64_t index; /* which sequence */
@@ -105,8 +106,8 @@ struct ptl_hstu_span {
 struct ptl_hstu_span ptl_hstu_row_span(const struct ptl_hstu_problem *p,
                                        const struct ptl_hstu_seq *seq, int64_t i);
 
-/* Valid pairs of the rows [row, row + n): exact when the rule is linear in between, else an estimate.
- * For scheduling only. */
+/* Valid pairs of the rows [row, row + n): exact when the rule is linear in between, else an
+ * estimate. For scheduling only. */
 int64_t ptl_hstu_estimate_pairs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
                                 int64_t row, int64_t n);
 
@@ -133,8 +134,9 @@ void ptl_hstu_panel_mask_init(struct ptl_hstu_panel_mask *m, const struct ptl_hs
 /* What a panel does with the key tile [begin, end). */
 enum ptl_tile_kind { PTL_TILE_SKIP, PTL_TILE_FULL, PTL_TILE_MIXED };
 
-/* Narrows [*begin, *end) to the columns that some row of the panel sees, and says whether all rows see
- * all of them (FULL) or not (MIXED: bits[j - *begin] then has bit i set where row i sees column j). */
+/* Narrows [*begin, *end) to the columns that some row of the panel sees, and says whether all rows
+ * see all of them (FULL) or not (MIXED: bits[j - *begin] then has bit i set where row i sees column
+ * j). */
 enum ptl_tile_kind ptl_hstu_tile_mask(const struct ptl_hstu_panel_mask *m, int64_t *begin,
                                       int64_t *end, uint64_t *bits);
 

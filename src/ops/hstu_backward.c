@@ -1,17 +1,18 @@
-/* HSTU backward: the walk over key tiles and blocks of query rows. The arithmetic is in src/kernels; the
- * gradients of the bias are hstu_dbias.c.
+/* HSTU backward: the walk over key tiles and blocks of query rows. The arithmetic is in
+ * src/kernels; the gradients of the bias are hstu_dbias.c.
  *
- * A task is one key tile of one sequence and key head. It owns its rows of dk and dv, and for every block
- * of query rows that sees the tile computes five products and the score stage:
+ * A task is one key tile of one sequence and key head. It owns its rows of dk and dv, and for every
+ * block of query rows that sees the tile computes five products and the score stage:
  *
  *     S = Q K^T, U = dO V^T    lanes are query rows, as in forward
  *     f = silu(S), dS = silu'(S) * U * s
  *     dV += f^T (s dO), dK += dS^T Q, dQ += dS K    lanes are the columns of a head
  *
- * dq of a block gets contributions from many tiles. They are added straight into dq in the order of the
- * tiles: each block has a turn, the number of the tile that may add next. Tasks are drawn in order, so
- * two threads on one long sequence follow each other through its blocks, one tile apart. Every sum thus
- * has one order, whatever the number of threads, and nothing of size S x S exists. */
+ * dq of a block gets contributions from many tiles. They are added straight into dq in the order of
+ * the tiles: each block has a turn, the number of the tile that may add next. Tasks are drawn in
+ * order, so two threads on one long sequence follow each other through its blocks, one tile apart.
+ * Every sum thus has one order, whatever the number of threads, and nothing of size S x S
+ * exists. */
 #include "hstu_backward.h"
 
 #include <sched.h>
@@ -99,7 +100,7 @@ void ptl_wait_turn64(_Atomic int64_t *turn, int64_t mine) {
         wait_a_little(&spins);
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* Rows of an array as floats, padded with zeros to the stride. scale: one factor a row, or NULL. */
 static void stage_rows(const struct ptl_backward_plan *plan, const struct ptl_rows *from, int64_t b,
@@ -133,7 +134,7 @@ static int64_t dq_stride(const struct ptl_backward_plan *plan) {
     return plan->dq ? plan->p->n_q_heads * plan->p->dqk : plan->g->dq.row_stride;
 }
 
-/* ---- One block ------------------------------------------------------------------------------------ */
+/* ---- One block ------------------------------------------------------------------------------- */
 
 /* Masks of the block's panels against the tile; false when no row sees a column. */
 static bool mask_block(const struct ptl_backward_plan *plan, struct block *b, int64_t tile_end,
@@ -158,8 +159,8 @@ static bool mask_block(const struct ptl_backward_plan *plan, struct block *b, in
     return b->begin < b->end;
 }
 
-/* f and dS of one panel, in the panel's part of s->s and s->u; line 0 is column b->begin. Columns outside
- * the panel's own range are zero lines. */
+/* f and dS of one panel, in the panel's part of s->s and s->u; line 0 is column b->begin. Columns
+ * outside the panel's own range are zero lines. */
 static void score_panel(const struct ptl_backward_plan *plan, const struct block *b, int i,
                         const float *values, int64_t v_stride, const float *scale,
                         const struct scratch *s) {
@@ -310,22 +311,21 @@ static void backward_block(const struct ptl_backward_plan *plan, struct block *b
     add_to_rows(plan, b, any, masked_rows, hull, turn, s);
     for (int i = 0; any && i < b->n_panels; i++) {
         if (b->panel[i].kind == PTL_TILE_SKIP) continue;
-        const struct ptl_ds_tile t = {s->u + (i * k->key_tile + (b->panel[i].begin - b->begin)) *
-                                                 (int64_t)k->panel,
-                                      b->row + i * k->panel,
-                                      b->panel[i].begin,
-                                      b->panel[i].end,
-                                      b->panel[i].n_rows,
-                                      b->panel[i].nv};
+        const int64_t line = i * k->key_tile + b->panel[i].begin - b->begin;
+        const struct ptl_ds_tile t = {.ds = s->u + line * k->panel,
+                                      .row = b->row + i * k->panel,
+                                      .begin = b->panel[i].begin,
+                                      .end = b->panel[i].end,
+                                      .n_rows = b->panel[i].n_rows};
         if (plan->g->dbias.data) ptl_dbias_add(plan, b->seq, b->head, &t, &s->stage);
         if (plan->tables) ptl_dtables_add(plan, b->seq, &t, s->tables, &s->stage);
     }
 }
 
-/* ---- One task ------------------------------------------------------------------------------------- */
+/* ---- One task -------------------------------------------------------------------------------- */
 
-/* Broadcast dbias: the pair (sequence, head) may add to a slice's tile and block after the pairs before
- * it. Sequences are in the order of their keys, so all those before ours have this tile. */
+/* Broadcast dbias: the pair (sequence, head) may add to a slice's tile and block after the pairs
+ * before it. Sequences are in the order of their keys, so all those before ours have this tile. */
 struct bias_turns {
     _Atomic int32_t *turn; /* of block 0; NULL: no broadcast */
     int32_t mine;
@@ -424,7 +424,7 @@ static void backward_worker(void *arg, int slot) {
     }
 }
 
-/* ---- The plan ------------------------------------------------------------------------------------- */
+/* ---- The plan -------------------------------------------------------------------------------- */
 
 struct by_keys {
     int64_t uk, index;
@@ -479,7 +479,8 @@ static void zero_unreached(const struct ptl_backward_plan *plan) {
     }
 }
 
-/* ds of a row is the sum of its heads, in order. Rows without a block stay at the zero they were given. */
+/* ds of a row is the sum of its heads, in order. Rows without a block stay at the zero they were
+ * given. */
 static void finish_ds(const struct ptl_backward_plan *plan) {
     const struct ptl_hstu_problem *p = plan->p;
     const int64_t n_rows = p->dense ? p->n_seqs * p->q_rows : p->q_rows;

@@ -52,18 +52,18 @@ static inline int64_t ptl_flat_row(const struct ptl_hstu_problem *p, const struc
     return seq->b * p->q_rows + seq->q_row + row;
 }
 
-/* Waits until *turn is `mine`. The tasks before ours have been drawn by running workers (tasks are drawn
- * in order), so this ends; and a host that runs workers one after the other never waits. */
+/* Waits until *turn is `mine`. The tasks before ours have been drawn by running workers (tasks are
+ * drawn in order), so this ends; and a host that runs workers one after the other never waits. */
 void ptl_wait_turn32(_Atomic int32_t *turn, int32_t mine);
 void ptl_wait_turn64(_Atomic int64_t *turn, int64_t mine);
 
-/* ---- Gradients of the bias: hstu_dbias.c ------------------------------------------------------------ */
+/* ---- Gradients of the bias: hstu_dbias.c ----------------------------------------------------- */
 
 /* One panel's dS, as the score tile lies: lines of columns [begin, end). */
 struct ptl_ds_tile {
     const float *ds;
     int64_t row, begin, end;
-    int n_rows, nv;
+    int n_rows;
 };
 
 bool ptl_dbias_broadcasts(const struct ptl_hstu_problem *p, const struct ptl_hstu_gradients *g);
@@ -72,8 +72,8 @@ bool ptl_dbias_broadcasts(const struct ptl_hstu_problem *p, const struct ptl_hst
 void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
                    int64_t head, const struct ptl_ds_tile *t, const struct ptl_hstu_stage *stage);
 
-/* Adds beta * dS to a worker's partial tables (dpos reversed as ptl_hstu_reverse_tables has it, then
- * dtime). */
+/* Adds beta * dS to a worker's partial tables (dpos reversed as ptl_hstu_reverse_tables has it,
+ * then dtime). */
 void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
                      const struct ptl_ds_tile *t, double *partial,
                      const struct ptl_hstu_stage *stage);

@@ -1,5 +1,5 @@
-/* The bias of a score tile: from a dense array, from a position table, from a time table. All but the
- * position table are gathered row by row and then transposed as a panel is. */
+/* The bias of a score tile: from a dense array, from a position table, from a time table. All but
+ * the position table are gathered row by row and then transposed as a panel is. */
 #include "hstu_tile.h"
 
 int64_t ptl_hstu_reversed_floats(const struct ptl_hstu_problem *p) {
@@ -64,8 +64,8 @@ static bool in_range(struct range r, uint64_t dt) {
     return dt - r.low < r.width; /* below low the difference wraps and is large */
 }
 
-/* The end of the run that begins at j where equal buckets at both ends of a stretch mean equal buckets in
- * between: all that is left, or doubling steps and then halving ones. */
+/* The end of the run that begins at j where equal buckets at both ends of a stretch mean equal
+ * buckets in between: all that is left, or doubling steps and then halving ones. */
 static int64_t run_end(const int64_t *stamps, int64_t query, struct range r, int64_t j,
                        int64_t end) {
     if (in_range(r, distance(query, stamps[end - 1]))) return end;

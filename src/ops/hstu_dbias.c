@@ -1,5 +1,5 @@
-/* Gradients of the bias: dense, summed over the axes that it broadcasts, and of the two tables. The order
- * of the sums is that of the tasks; the turns are kept by hstu_backward.c. */
+/* Gradients of the bias: dense, summed over the axes that it broadcasts, and of the two tables. The
+ * order of the sums is that of the tasks; the turns are kept by hstu_backward.c. */
 #include <string.h>
 
 #include "hstu_backward.h"
@@ -71,7 +71,7 @@ void ptl_dbias_begin(const struct ptl_backward_plan *plan) {
     else each_row(plan, false);
 }
 
-/* ---- Tables ---------------------------------------------------------------------------------------- */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
 static int64_t pos_entries(const struct ptl_backward_plan *plan) {
     return plan->g->dpos ? 2 * plan->p->tables.n - 1 : 0;

@@ -1,23 +1,23 @@
-/* HSTU forward: the walk over blocks of query rows and tiles of keys. The arithmetic of a tile is in
- * src/kernels; which columns a row sees is hstu_mask.c.
+/* HSTU forward: the walk over blocks of query rows and tiles of keys. The arithmetic of a tile is
+ * in src/kernels; which columns a row sees is hstu_mask.c.
  *
- * A task is one block of rows of one sequence and head (of all heads, when they share the look-up of
- * time buckets). Its rows are cut into panels; for every key tile, in key order, every panel runs the
- * three stages on it:
+ * A task is one block of rows of one sequence and head (of all heads, when they share the look-up
+ * of time buckets). Its rows are cut into panels; for every key tile, in key order, every panel
+ * runs the three stages on it:
  *
  *     QK product -> bias, silu -> PV product
  *
- * All panels of the block use a tile while it is in the cache. Tiles start at multiples of key_tile in
- * the sequence, and a tile's sum is finished before it is added to the output, so an output element is
- * the same sum whatever the block, the panel or the call it was computed in. */
+ * All panels of the block use a tile while it is in the cache. Tiles start at multiples of key_tile
+ * in the sequence, and a tile's sum is finished before it is added to the output, so an output
+ * element is the same sum whatever the block, the panel or the call it was computed in. */
 #include <string.h>
 
 #include "../core/arith.h"
 #include "hstu_tile.h"
 #include "schedule.h"
 
-/* Rows of a block. More rows share a key tile's way from memory; but their panels and a tile should stay
- * in a second-level cache of 512 KiB, and more blocks share out better. */
+/* Rows of a block. More rows share a key tile's way from memory; but their panels and a tile should
+ * stay in a second-level cache of 512 KiB, and more blocks share out better. */
 enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_ROWS = 384 };
 
 /* Panels of a block: MAX_BLOCK_ROWS over the narrowest panel (4), and the borders. */
@@ -55,8 +55,9 @@ struct forward_scratch {
     struct ptl_hstu_panel_mask *masks;
 };
 
-/* Heads of a task share what depends on the pair of rows alone. Only looking up time buckets is worth
- * that: else one head a task makes more tasks, and a tile of one head fits the cache better. */
+/* Heads of a task share what depends on the pair of rows alone. Only looking up time buckets is
+ * worth that: else one head a task makes more tasks, and a tile of one head fits the cache
+ * better. */
 static int64_t choose_heads(const struct ptl_hstu_problem *p) {
     return p->tables.time ? p->n_q_heads : 1;
 }
@@ -98,8 +99,8 @@ static struct forward_scratch scratch_at(const struct forward_job *job, char *me
     return s;
 }
 
-/* Cuts rows [row, end) into panels of nearly equal numbers of vectors: 4 vectors are 2 + 2, not 3 + 1,
- * because the product is slow on a single vector. */
+/* Cuts rows [row, end) into panels of nearly equal numbers of vectors: 4 vectors are 2 + 2, not 3 +
+ * 1, because the product is slow on a single vector. */
 static int cut_panels(const struct ptl_kernels *k, int64_t row, int64_t end, struct panel *panels) {
     int64_t vectors = (end - row + k->lanes - 1) / k->lanes;
     const int nv_max = k->panel / k->lanes;
@@ -138,9 +139,9 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
                (size_t)(p->dv * p->out.elem_bytes));
 }
 
-/* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one head lie
- * far apart in a jagged array, where the hardware's prefetchers give up, and one burst of requests would
- * hold up the loads behind it. */
+/* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one
+ * head lie far apart in a jagged array, where the hardware's prefetchers give up, and one burst of
+ * requests would hold up the loads behind it. */
 struct prefetch {
     struct {
         const char *data;
@@ -414,7 +415,8 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     for (;;) {
         ptl_schedule_begin(&job.schedule, p->n_q_heads / job.heads_per_task);
         each_block(&job, false);
-        /* Few long blocks leave threads idle at the end: cut them until there are eight a thread. */
+        /* Few long blocks leave threads idle at the end: cut them until there are eight a
+         * thread. */
         const int64_t half = job.block_rows / 2 / ctx->kernels->panel * ctx->kernels->panel;
         if (half == 0 || job.schedule.n_tasks >= 8 * n_threads ||
             ptl_schedule_workers(&job.schedule, n_threads) == 1)

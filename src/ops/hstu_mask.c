@@ -54,7 +54,8 @@ struct ptl_hstu_span ptl_hstu_row_span(const struct ptl_hstu_problem *p,
     } else if (pos < c) {
         s.end[0] = h;
     } else {
-        /* The window measures from the row's own place; all targets stand at h, all contexts at c-1. */
+        /* The window measures from the row's own place; all targets stand at h, all contexts at
+         * c-1. */
         const int64_t place = ptl_min64(pos, h);
         const bool free = w < 0 || (p->min_full > 0 && pos >= h - p->min_full);
         if (!free && !(c > 0 && place - w < c)) s.start[0] = ptl_max64(0, place - w);
@@ -176,8 +177,8 @@ static void bits_from_spans(const struct ptl_hstu_panel_mask *m, int64_t begin, 
     for (int64_t j = 0; j < end - begin; j++) bits[j] = run ^= bits[j];
 }
 
-/* The tile for interval pairs: narrowed, and full when every row has a pair that covers it. Pair by pair
- * the toggles make runs as in bits_from_spans; a union is the OR of the pairs' runs. */
+/* The tile for interval pairs: narrowed, and full when every row has a pair that covers it. Pair by
+ * pair the toggles make runs as in bits_from_spans; a union is the OR of the pairs' runs. */
 static enum ptl_tile_kind tile_of_intervals(const struct ptl_hstu_panel_mask *m, int64_t *begin,
                                             int64_t *end, uint64_t *bits) {
     int64_t first = INT64_MAX, last = 0, a, b;

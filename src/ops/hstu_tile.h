@@ -1,12 +1,12 @@
-/* How the rows of q, k, v and out get to the kernels and back: in place where they are floats at one
- * stride, else widened or gathered in scratch memory, a tile or a panel at a time. */
+/* How the rows of q, k, v and out get to the kernels and back: in place where they are floats at
+ * one stride, else widened or gathered in scratch memory, a tile or a panel at a time. */
 #ifndef PTL_HSTU_TILE_H
 #define PTL_HSTU_TILE_H
 
 #include "hstu.h"
 
-/* Floats between the rows of a staged tile of row length n: off the powers of two, so that rows do not
- * fall into one cache set. */
+/* Floats between the rows of a staged tile of row length n: off the powers of two, so that rows do
+ * not fall into one cache set. */
 static inline int64_t ptl_staged_stride(int n) {
     return (n + 15) / 16 * 16 + 16;
 }
@@ -24,8 +24,8 @@ size_t ptl_hstu_stage_bytes(const struct ptl_hstu_problem *p, const struct ptl_k
 struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
                                         const struct ptl_kernels *k, void *memory);
 
-/* Keys or values of columns [begin, end) of one sequence and key head, and the floats between their rows;
- * row 0 is column begin. */
+/* Keys or values of columns [begin, end) of one sequence and key head, and the floats between their
+ * rows; row 0 is column begin. */
 const float *ptl_hstu_load_keys(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                 const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
                                 int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride);
@@ -44,7 +44,7 @@ void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_ker
                           const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
                           const float *panel, const struct ptl_hstu_stage *stage);
 
-/* ---- Bias: hstu_bias.c ---------------------------------------------------------------------------- */
+/* ---- Bias: hstu_bias.c ----------------------------------------------------------------------- */
 
 static inline bool ptl_hstu_has_bias(const struct ptl_hstu_problem *p) {
     return p->bias.data || p->tables.pos || p->tables.time;
@@ -66,15 +66,15 @@ struct ptl_time_runs {
     struct ptl_time_run *run; /* key_tile entries a row */
 };
 
-/* Turns products into scores: s = alpha * s + beta * bias, for rows [row, row + n_rows) against columns
- * [begin, end). reversed is what ptl_hstu_reverse_tables wrote; runs may be NULL. */
+/* Turns products into scores: s = alpha * s + beta * bias, for rows [row, row + n_rows) against
+ * columns [begin, end). reversed is what ptl_hstu_reverse_tables wrote; runs may be NULL. */
 void ptl_hstu_add_bias(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                        const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
                        int nv, int64_t begin, int64_t end, const float *reversed, float *s,
                        struct ptl_time_runs *runs, const struct ptl_hstu_stage *stage);
 
-/* The buckets of a query row against columns [begin, end), as runs; returns how many. ascending is what
- * ptl_hstu_times_ascend says of the columns. */
+/* The buckets of a query row against columns [begin, end), as runs; returns how many. ascending is
+ * what ptl_hstu_times_ascend says of the columns. */
 bool ptl_hstu_times_ascend(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,
                            int64_t begin, int64_t end);
 int ptl_hstu_time_runs(const struct ptl_hstu_problem *p, const struct ptl_hstu_seq *seq,

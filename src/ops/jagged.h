@@ -9,7 +9,7 @@
 #include "../core/context.h"
 #include "views.h"
 
-/* ---- Arrays of rows ----------------------------------------------------------------------------- */
+/* ---- Arrays of rows -------------------------------------------------------------------------- */
 
 /* One side of a call, jagged or dense. Strides are in bytes. */
 struct ptl_jagged_rows {
@@ -34,7 +34,7 @@ static inline char *ptl_jagged_row(const struct ptl_jagged_rows *r, int64_t b, i
     return r->data + b * r->batch_stride + i * r->row_stride;
 }
 
-/* ---- Sharing out: jagged_walk.c ----------------------------------------------------------------- */
+/* ---- Sharing out: jagged_walk.c -------------------------------------------------------------- */
 
 /* Calls fn(job, begin, end) for ranges that together are 0 .. n-1, on as many threads as the
  * bytes are worth; unit_bytes is what one of the n moves through memory. */
@@ -82,7 +82,7 @@ void ptl_jagged_copy_rows(const struct ptl_jagged_writer *w, char *to, int64_t t
 void ptl_jagged_fill_rows(const struct ptl_jagged_writer *w, char *to, int64_t to_stride, int64_t n,
                           int64_t row_bytes, const char *element, int64_t elem_bytes);
 
-/* ---- Copies: jagged_copy.c ---------------------------------------------------------------------- */
+/* ---- Copies: jagged_copy.c ------------------------------------------------------------------- */
 
 enum ptl_jagged_op {
     PTL_JAGGED_RESIZE,       /* side[0] into whole */
@@ -107,7 +107,7 @@ struct ptl_jagged_copy {
 
 void ptl_jagged_run_copy(struct ptl_context *ctx, const struct ptl_jagged_copy *copy);
 
-/* ---- Rows of the float types: jagged_float.c ---------------------------------------------------- */
+/* ---- Rows of the float types: jagged_float.c ------------------------------------------------- */
 
 /* n elements of a row of f32, f16 or bf16, from column `first` on, as floats: those of the row, or
  * widened into the buffer. */
@@ -124,7 +124,7 @@ void ptl_jagged_affine(const struct ptl_kernels *k, enum ptl_dtype type, char *o
                        float alpha, enum ptl_dtype terms_type, const char *a, const char *b,
                        int64_t n);
 
-/* ---- One row added to a sequence: jagged_broadcast.c -------------------------------------------- */
+/* ---- One row added to a sequence: jagged_broadcast.c ----------------------------------------- */
 
 struct ptl_jagged_broadcast {
     struct ptl_jagged_writer writer; /* set by the run */
@@ -136,7 +136,7 @@ struct ptl_jagged_broadcast {
 
 void ptl_jagged_run_broadcast_add(struct ptl_context *ctx, const struct ptl_jagged_broadcast *p);
 
-/* ---- Sums of rows: jagged_sum.c ----------------------------------------------------------------- */
+/* ---- Sums of rows: jagged_sum.c -------------------------------------------------------------- */
 
 /* Row r of out is the sum of rows of x: those of sequence r, or, with order, the rows
  * order[start[r]] .. order[start[r + 1] - 1]. */
@@ -171,7 +171,7 @@ void ptl_jagged_sums_run(struct ptl_context *ctx, struct ptl_jagged_sums *s, voi
 /* The sum of every sequence. PTL_OK or PTL_ERR_NOMEM. */
 enum ptl_status ptl_jagged_run_sum(struct ptl_context *ctx, const struct ptl_jagged_sum *sum);
 
-/* ---- Position and time embedding: jagged_embedding.c -------------------------------------------- */
+/* ---- Position and time embedding: jagged_embedding.c ----------------------------------------- */
 
 /* Rows of a plain matrix of f32, f16 or bf16. */
 struct ptl_jagged_matrix {

@@ -6,7 +6,7 @@
 #include "../core/arith.h"
 #include "jagged.h"
 
-/* ---- Which rows of the tables a token takes ----------------------------------------------------- */
+/* ---- Which rows of the tables a token takes -------------------------------------------------- */
 
 struct sequence {
     int64_t row, n; /* first row, tokens */
@@ -86,7 +86,7 @@ static struct ptl_jagged_writer writer_of(const struct ptl_context *ctx,
     return w;
 }
 
-/* ---- Forward ------------------------------------------------------------------------------------ */
+/* ---- Forward --------------------------------------------------------------------------------- */
 
 static void embed_tokens(void *job, const struct sequence *s, bool padding, int64_t x,
                          int64_t x_end) {

@@ -56,7 +56,7 @@ int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *
     return low;
 }
 
-/* ---- Writing rows ------------------------------------------------------------------------------- */
+/* ---- Writing rows ---------------------------------------------------------------------------- */
 
 /* An output of this size would push out everything else, and itself, before it is read again.
  * Not reading it first saves a third of the traffic; below, the next operator finds it in the

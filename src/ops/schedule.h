@@ -1,14 +1,15 @@
-/* Which block of rows is computed when: longest first, small ones in bunches, drawn from one counter.
- * It orders and hands out; what a block is worth and what is done with it is the operator's. */
+/* Which block of rows is computed when: longest first, small ones in bunches, drawn from one
+ * counter. It orders and hands out; what a block is worth and what is done with it is the
+ * operator's. */
 #ifndef PTL_SCHEDULE_H
 #define PTL_SCHEDULE_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Costs are multiply-adds; a core does about 10^10 to 10^11 a second. A bunch of small tasks is worth about
- * 20 us of a core, so that drawing it (one shared atomic add) costs nothing; a second thread is worth
- * waking for about as much. */
+/* Costs are multiply-adds; a core does about 10^10 to 10^11 a second. A bunch of small tasks is
+ * worth about 20 us of a core, so that drawing it (one shared atomic add) costs nothing; a second
+ * thread is worth waking for about as much. */
 enum { PTL_WORTH_A_THREAD = 1 << 19, PTL_SCHEDULE_BUCKETS = 4 * 64 };
 
 struct ptl_block {
@@ -16,8 +17,8 @@ struct ptl_block {
 };
 
 /* The order of blocks is a counting sort by cost, four buckets an octave. Use: begin; count every
- * block; place every block again in the same manner; then workers draw. Every block stands for n_heads
- * tasks of the same cost. */
+ * block; place every block again in the same manner; then workers draw. Every block stands for
+ * n_heads tasks of the same cost. */
 struct ptl_schedule {
     struct ptl_block *blocks; /* sorted; memory from the caller, n_blocks entries */
     int64_t n_heads, n_tasks;

@@ -1,4 +1,5 @@
-/* Contexts: options, what they turn into, and the environment variables PTL_CPU, PTL_NUM_THREADS. */
+/* Contexts: options, what they turn into, and the environment variables PTL_CPU,
+ * PTL_NUM_THREADS. */
 #define _DEFAULT_SOURCE
 #include <pantile/pantile.h>
 #include <stdio.h>

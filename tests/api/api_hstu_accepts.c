@@ -1,5 +1,5 @@
-/* Calls of ptl_hstu_forward that look odd and are right: nothing to do, absent arrays, views into one
- * buffer, junk where nothing is read. */
+/* Calls of ptl_hstu_forward that look odd and are right: nothing to do, absent arrays, views into
+ * one buffer, junk where nothing is read. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +17,8 @@ static void nothing_happens(void) {
     if (memcmp(&before, &x, sizeof before) != 0) FAIL("something was written");
 }
 
-/* The call succeeds and writes finite numbers to the first n floats of out and nothing behind them. */
+/* The call succeeds and writes finite numbers to the first n floats of out and nothing behind
+ * them. */
 static void writes(int n) {
     memset(x.out, 0xff, sizeof x.out);
     api_accepted(&x);

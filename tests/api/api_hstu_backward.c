@@ -1,5 +1,5 @@
-/* The error contract of ptl_hstu_backward, the rows that forward does not have, and of ptl_hstu_kv_append:
- * status, sentence, nothing written. */
+/* The error contract of ptl_hstu_backward, the rows that forward does not have, and of
+ * ptl_hstu_kv_append: status, sentence, nothing written. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static struct api_hstu x;
 static struct ptl_hstu_params *const p = &x.p;
 static struct ptl_hstu_grads *const g = &x.g;
 
-/* ---- Backward ----------------------------------------------------------------------------------- */
+/* ---- Backward -------------------------------------------------------------------------------- */
 
 static void check_message(enum ptl_status got, enum ptl_status status, const char *message) {
     test_case("%s", message);
@@ -239,7 +239,7 @@ static void rows_of_forward(void) {
     api_refused(&x, PTL_ERR_SHAPE, "attn_bias: 2 on axis 2, expected 3 (max_seqlen_q)");
 }
 
-/* ---- Right although odd -------------------------------------------------------------------------- */
+/* ---- Right although odd ---------------------------------------------------------------------- */
 
 static void backward_accepts(void) {
     test_case("jagged");
@@ -270,7 +270,7 @@ static void backward_accepts(void) {
     if (memcmp(&before, &x, sizeof x) != 0) FAIL("something was written");
 }
 
-/* ---- Appending ---------------------------------------------------------------------------------- */
+/* ---- Appending ------------------------------------------------------------------------------- */
 
 static struct append {
     struct ptl_hstu_kv_append_params a;
@@ -279,7 +279,8 @@ static struct append {
     int32_t narrow[4];
 } y;
 
-/* Two sequences of 3 and 2 rows, one target in the first; 1 and 0 tokens cached; pages of 2 tokens. */
+/* Two sequences of 3 and 2 rows, one target in the first; 1 and 0 tokens cached; pages of 2
+ * tokens. */
 static void append_init(void) {
     static const int64_t offsets[3] = {0, 3, 5}, page_offsets[3] = {0, 2, 3}, ids[3] = {4, 0, 5};
     struct ptl_hstu_kv_append_params *a = &y.a;

@@ -1,5 +1,5 @@
-/* The error contract of the HSTU calls, the rows about intervals, biases, tables and pages: status, sentence,
- * nothing written. And what looks odd and is right. */
+/* The error contract of the HSTU calls, the rows about intervals, biases, tables and pages: status,
+ * sentence, nothing written. And what looks odd and is right. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 static struct api_hstu x;
 static struct ptl_hstu_params *const p = &x.p;
 
-/* ---- Intervals ---------------------------------------------------------------------------------- */
+/* ---- Intervals ------------------------------------------------------------------------------- */
 
 static void row_16_intervals(void) {
     api_hstu_jagged(&x);
@@ -75,7 +75,7 @@ static void row_17_intervals_and_others(void) {
                 "intervals: given together with a window; it excludes the rule's options");
 }
 
-/* ---- Dense bias --------------------------------------------------------------------------------- */
+/* ---- Dense bias ------------------------------------------------------------------------------ */
 
 static void row_13_bias(void) {
     api_hstu_jagged(&x);
@@ -146,7 +146,7 @@ static void row_23_bias_rows_by_key(void) {
                 "intervals take that, without time_table and bias_rows KEY");
 }
 
-/* ---- Tables ------------------------------------------------------------------------------------- */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
 static void position_table(void) {
     api_hstu_jagged(&x);
@@ -253,7 +253,7 @@ static void thresholds_and_timestamps(void) {
                 "intervals take that, without time_table and bias_rows KEY");
 }
 
-/* ---- Pages -------------------------------------------------------------------------------------- */
+/* ---- Pages ----------------------------------------------------------------------------------- */
 
 static void pages_missing(void) {
     static const char *const names[] = {"k_pages", "v_pages", "page_offsets", "page_ids",

@@ -1,5 +1,5 @@
-/* Small valid calls to spoil, and the checks of what then comes back. Contents are of no interest here;
- * results are the business of tests/ops. */
+/* Small valid calls to spoil, and the checks of what then comes back. Contents are of no interest
+ * here; results are the business of tests/ops. */
 #ifndef PTL_TESTS_API_HSTU_FIXTURE_H
 #define PTL_TESTS_API_HSTU_FIXTURE_H
 
@@ -7,8 +7,9 @@
 
 #include "harness.h"
 
-/* Everything that a call may get. Two sequences of 3 and 2 rows; jagged q [5, 4, 3] k [5, 2, 3] v [5, 2, 5] out [5, 4, 5], or dense
- * q [2, 3, 4, 3] k [2, 3, 2, 3] v [2, 3, 2, 5] out [2, 3, 4, 5]. scaling_seqlen is 8; int64. */
+/* Everything that a call may get. Two sequences of 3 and 2 rows; jagged q [5, 4, 3] k [5, 2, 3] v
+ * [5, 2, 5] out [5, 4, 5], or dense q [2, 3, 4, 3] k [2, 3, 2, 3] v [2, 3, 2, 5] out [2, 3, 4, 5].
+ * scaling_seqlen is 8; int64. */
 struct api_hstu {
     struct ptl_hstu_params p;
     float q[128], k[128], v[128], out[256], scale[16];
@@ -28,11 +29,12 @@ struct api_hstu {
 void api_hstu_jagged(struct api_hstu *x);
 void api_hstu_dense(struct api_hstu *x);
 
-/* Jagged with v [5, 2, 3] and out [5, 4, 3]; pages of 2 tokens, 6 of them: sequences have 3 and 2 cached
- * tokens and a target each. */
+/* Jagged with v [5, 2, 3] and out [5, 4, 3]; pages of 2 tokens, 6 of them: sequences have 3 and 2
+ * cached tokens and a target each. */
 void api_hstu_paged(struct api_hstu *x);
 
-/* Jagged, or dense: calls are of ptl_hstu_backward from here on, every gradient is wanted that is there. */
+/* Jagged, or dense: calls are of ptl_hstu_backward from here on, every gradient is wanted that is
+ * there. */
 void api_hstu_backward(struct api_hstu *x, bool dense);
 
 /* Tensors over arrays of the fixture. */

@@ -1,5 +1,5 @@
-/* PTL_ERR_NOMEM: a call whose scratch memory cannot be had, in a child process with little address space.
- * Nothing is written, and the context works again when there is memory. */
+/* PTL_ERR_NOMEM: a call whose scratch memory cannot be had, in a child process with little address
+ * space. Nothing is written, and the context works again when there is memory. */
 #define _GNU_SOURCE
 #include <pantile/pantile.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The error contract of ptl_hstu_forward, the rows about lengths and options: status, sentence, nothing
- * written. Rows about tensors are in api_hstu_tensors.c. */
+/* The error contract of ptl_hstu_forward, the rows about lengths and options: status, sentence,
+ * nothing written. Rows about tensors are in api_hstu_tensors.c. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 static struct api_hstu x;
 static struct ptl_hstu_params *const p = &x.p;
 
-/* ---- Lengths ------------------------------------------------------------------------------------ */
+/* ---- Lengths --------------------------------------------------------------------------------- */
 
 static void row_10_max_seqlen(void) {
     api_hstu_jagged(&x);
@@ -155,7 +155,7 @@ static void row_24_seqused(void) {
     api_refused(&x, PTL_ERR_SEQLEN, "seqused_k: 4 for sequence 1, expected 0 to 3");
 }
 
-/* ---- Mask, rule, scale -------------------------------------------------------------------------- */
+/* ---- Mask, rule, scale ----------------------------------------------------------------------- */
 
 static void row_16_mask_shape(void) {
     api_hstu_jagged(&x);

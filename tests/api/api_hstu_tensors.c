@@ -1,5 +1,5 @@
-/* The error contract of ptl_hstu_forward, the rows about tensors: status, sentence, nothing written.
- * Rows about lengths and options are in api_hstu_options.c. */
+/* The error contract of ptl_hstu_forward, the rows about tensors: status, sentence, nothing
+ * written. Rows about lengths and options are in api_hstu_options.c. */
 #include <math.h>
 #include <stdio.h>
 
@@ -9,7 +9,7 @@
 static struct api_hstu x;
 static struct ptl_hstu_params *const p = &x.p;
 
-/* ---- Tensors ------------------------------------------------------------------------------------ */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
 static void row_1_null(void) {
     static const char *const names[] = {"q", "k", "v", "out", "seq_offsets_q"};

@@ -40,7 +40,7 @@ static void protect(const struct guard *g) {
     mprotect(g->memory, g->bytes, PROT_READ);
 }
 
-/* ---- Problems ----------------------------------------------------------------------------------- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 static int64_t below(struct jagged_problem *p, int64_t n) {
     return test_random_int(&p->random, 0, n - 1);
@@ -111,7 +111,7 @@ struct ptl_tensor jagged_offsets(struct jagged_problem *p, const int64_t *length
     return jagged_indices(p->index_type, p->n_seqs + 1, offsets);
 }
 
-/* ---- Layouts ------------------------------------------------------------------------------------ */
+/* ---- Layouts --------------------------------------------------------------------------------- */
 
 /* The shape, and strides with gaps; inputs may also repeat a row or run backwards. */
 static struct ptl_tensor lay_out(struct jagged_problem *p, int lead, int64_t n, bool input) {
@@ -230,7 +230,7 @@ double jagged_number(const struct ptl_tensor *t, int lead, int64_t b, int64_t ro
     return ref_read(t->dtype, t->data, offset_of(t, lead, b, row) + i);
 }
 
-/* ---- Contexts ----------------------------------------------------------------------------------- */
+/* ---- Contexts -------------------------------------------------------------------------------- */
 
 struct ptl_context *jagged_context(int i) {
     const struct hstu_variant *v = hstu_variant(i);

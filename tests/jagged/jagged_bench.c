@@ -76,7 +76,7 @@ static void destroy(void) {
     free(m.times);
 }
 
-/* ---- The probe ---------------------------------------------------------------------------------- */
+/* ---- The probe ------------------------------------------------------------------------------- */
 
 struct part {
     char *to;
@@ -111,7 +111,7 @@ static double copy_rate(size_t bytes, int n_threads) {
     return 2.0 * (double)bytes / least;
 }
 
-/* ---- The operators ------------------------------------------------------------------------------ */
+/* ---- The operators --------------------------------------------------------------------------- */
 
 static enum ptl_status to_padded(void) {
     const struct ptl_jagged x = {rows(m.x, m.n), offsets_of(m.offsets)};

@@ -138,7 +138,7 @@ static void (*const checks[])(struct jagged_problem *, int64_t, int,
                               int) = {check_resize, check_concat, check_split, check_replace};
 static const char *const names[] = {"resize", "concat", "split", "replace_last"};
 
-/* ---- Many of them ------------------------------------------------------------------------------- */
+/* ---- Many of them ---------------------------------------------------------------------------- */
 
 static void random_small(void) {
     const int n = test_quick() ? 400 : 12000, n_contexts = jagged_n_contexts();
@@ -174,7 +174,7 @@ static void streamed(void) {
     }
 }
 
-/* ---- Sums of lengths ---------------------------------------------------------------------------- */
+/* ---- Sums of lengths ------------------------------------------------------------------------- */
 
 static void complete_cumsum(void) {
     struct test_random r = {7};

@@ -123,7 +123,7 @@ static void accepted(const char *what, enum ptl_status got) {
     begin();
 }
 
-/* ---- The copies --------------------------------------------------------------------------------- */
+/* ---- The copies ------------------------------------------------------------------------------ */
 
 static void missing(void) {
     begin();
@@ -307,7 +307,7 @@ static void cumsum(void) {
             "offsets: overlaps lengths, expected memory of its own");
 }
 
-/* ---- Position and time -------------------------------------------------------------------------- */
+/* ---- Position and time ----------------------------------------------------------------------- */
 
 static void embedding_tensors(void) {
     begin();
@@ -443,7 +443,7 @@ static void embedding_options(void) {
     refused(backward(), PTL_ERR_ALIAS, "dpos_w: overlaps dout, expected memory of its own");
 }
 
-/* ---- No errors ---------------------------------------------------------------------------------- */
+/* ---- No errors ------------------------------------------------------------------------------- */
 
 static void nothing_to_do(void) {
     const struct ptl_tensor none = floats(NULL, 0, 2);

@@ -247,7 +247,7 @@ static void random_wide(void) {
     }
 }
 
-/* ---- Gradients of long batches ------------------------------------------------------------------ */
+/* ---- Gradients of long batches --------------------------------------------------------------- */
 
 /* Thousands of tokens in few rows of the tables, real numbers: near the double sums, and the
  * same bits in every context. In place too. */
@@ -332,7 +332,7 @@ static void streamed(void) {
     free(pos);
 }
 
-/* ---- Time buckets ------------------------------------------------------------------------------- */
+/* ---- Time buckets ---------------------------------------------------------------------------- */
 
 enum { MAX_TIMES = 4096 };
 
@@ -449,7 +449,7 @@ static void extreme_times(void) {
     }
 }
 
-/* ---- Positions, by hand ------------------------------------------------------------------------- */
+/* ---- Positions, by hand ---------------------------------------------------------------------- */
 
 static void known_positions(void) {
     /* 2 contexts, 3 of history, 2 targets; then the same tokens in a table of 4 rows */

@@ -1,4 +1,5 @@
-/* What the kernel tests share: levels, sizes, one multiply-add as a level rounds it, a stop-watch. */
+/* What the kernel tests share: levels, sizes, one multiply-add as a level rounds it, a
+ * stop-watch. */
 #ifndef PTL_TESTS_KERNEL_CHECK_H
 #define PTL_TESTS_KERNEL_CHECK_H
 

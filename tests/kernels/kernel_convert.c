@@ -1,5 +1,5 @@
-/* rows_from_bf16, rows_from_f16, rows_to_bf16, rows_to_f16: every half, and every kind of float, against the
- * definition of the types in ref/elements.h; not one element too many. */
+/* rows_from_bf16, rows_from_f16, rows_to_bf16, rows_to_f16: every half, and every kind of float,
+ * against the definition of the types in ref/elements.h; not one element too many. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static const char *name_of(enum ptl_dtype type) {
     return type == PTL_F16 ? "f16" : "bf16";
 }
 
-/* ---- Values ------------------------------------------------------------------------------------- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static void check_from(const struct ptl_kernels *k, enum ptl_dtype type) {
     static uint16_t halves[0x10000];
@@ -77,7 +77,8 @@ static void put(struct batch *b, uint32_t bits) {
     b->n = 0;
 }
 
-/* Every half, the points halfway to its neighbours, and the floats around them: ties, and one off. */
+/* Every half, the points halfway to its neighbours, and the floats around them: ties, and one
+ * off. */
 static void put_around_halves(struct batch *b) {
     for (uint32_t u = 0; u < 0x8000; u += test_quick() ? 7 : 1) {
         const uint16_t half = (uint16_t)u, next = (uint16_t)(u + 1);
@@ -120,7 +121,7 @@ static void check_values(const struct ptl_kernels *k) {
     }
 }
 
-/* ---- Sizes -------------------------------------------------------------------------------------- */
+/* ---- Sizes ----------------------------------------------------------------------------------- */
 
 /* n halves that end at the unmapped page, all 0x7fe5 or so. */
 static uint16_t *guard_halves(const struct guard *g, size_t n) {
@@ -177,7 +178,7 @@ static void check_sizes(const struct ptl_kernels *k) {
     guard_destroy(&halves);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     enum ptl_dtype type;

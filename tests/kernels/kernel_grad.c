@@ -1,5 +1,5 @@
-/* grad_keys_f32, grad_rows_f32 and their masked forms: every element is one sum in order in one accumulator,
- * done again here step by step and rounding for rounding, and in double. */
+/* grad_keys_f32, grad_rows_f32 and their masked forms: every element is one sum in order in one
+ * accumulator, done again here step by step and rounding for rounding, and in double. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +90,8 @@ static void call(struct grad_case *g, bool masked) {
                          g->first);
 }
 
-/* What a whole vector may write stands in the padding of grad_keys' rows; nothing else is touched. */
+/* What a whole vector may write stands in the padding of grad_keys' rows; nothing else is
+ * touched. */
 static bool is_free(const struct grad_case *g, size_t at) {
     const ptrdiff_t column = (ptrdiff_t)at % g->c_stride;
     return g->keys && column >= g->n && column < round_up(g->n, g->k->lanes);
@@ -193,7 +194,7 @@ static void check_rows(const struct ptl_kernels *k) {
     check(k, false);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     int n;

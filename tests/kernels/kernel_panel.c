@@ -1,5 +1,5 @@
-/* panel_load_f32, panel_store_f32, rows_finite_f32: exact copies, and not one element too many. Every
- * row ends at an unmapped page of its own. */
+/* panel_load_f32, panel_store_f32, rows_finite_f32: exact copies, and not one element too many.
+ * Every row ends at an unmapped page of its own. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static void each_size(const struct ptl_kernels *k, uint64_t seed,
     destroy_fixture(&f);
 }
 
-/* ---- panel_load --------------------------------------------------------------------------------- */
+/* ---- panel_load ------------------------------------------------------------------------------ */
 
 static void check_load_size(const struct ptl_kernels *k, const struct fixture *f,
                             struct test_random *r, int n_rows, int n) {
@@ -68,7 +68,7 @@ static void check_load_size(const struct ptl_kernels *k, const struct fixture *f
     CHECK(guard_intact(&f->panel, n_panel));
 }
 
-/* ---- panel_store -------------------------------------------------------------------------------- */
+/* ---- panel_store ----------------------------------------------------------------------------- */
 
 static void check_store_size(const struct ptl_kernels *k, const struct fixture *f,
                              struct test_random *r, int n_rows, int n) {
@@ -97,7 +97,7 @@ static void check_store_size(const struct ptl_kernels *k, const struct fixture *
     }
 }
 
-/* ---- rows_finite -------------------------------------------------------------------------------- */
+/* ---- rows_finite ----------------------------------------------------------------------------- */
 
 static void check_finite(const struct ptl_kernels *k) {
     static const float finite[] = {FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45f, -0.0f};
@@ -132,7 +132,7 @@ static void check_finite(const struct ptl_kernels *k) {
     guard_destroy(&g);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     int n;
@@ -179,7 +179,7 @@ static void bench_finite(const struct ptl_kernels *k) {
     bench_panel(k, "rows_finite_f32", true, run_finite);
 }
 
-/* ---- Tests -------------------------------------------------------------------------------------- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void check_load(const struct ptl_kernels *k) {
     each_size(k, 7, check_load_size);

@@ -1,5 +1,5 @@
-/* tile_qk_f32, tile_pv_f32, tile_pv_masked_f32: every element is one sum in order in one accumulator,
- * which the tests do again, step by step and rounding for rounding, and in double. */
+/* tile_qk_f32, tile_pv_f32, tile_pv_masked_f32: every element is one sum in order in one
+ * accumulator, which the tests do again, step by step and rounding for rounding, and in double. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static bool same_unused(const struct ptl_kernels *k, const float *panel, int n, 
     return true;
 }
 
-/* ---- QK ----------------------------------------------------------------------------------------- */
+/* ---- QK -------------------------------------------------------------------------------------- */
 
 static void check_qk_size(const struct ptl_kernels *k, const struct operands *o,
                           struct test_random *r, int nv, int n_keys, int dqk) {
@@ -98,7 +98,7 @@ static void check_qk(const struct ptl_kernels *k) {
     destroy_operands(&o);
 }
 
-/* ---- PV ----------------------------------------------------------------------------------------- */
+/* ---- PV -------------------------------------------------------------------------------------- */
 
 struct pv_operands {
     float *s, *v, *out;
@@ -130,7 +130,8 @@ static void fill_mask(struct test_random *r, uint64_t *mask, int n) {
     }
 }
 
-/* out[d][lane] after the call: before + the sum over the keys that mask lets through (NULL: all). */
+/* out[d][lane] after the call: before + the sum over the keys that mask lets through (NULL:
+ * all). */
 static bool check_pv_result(const struct ptl_kernels *k, const struct pv_operands *x,
                             const char *what, int nv, int n_keys, int dv, const uint64_t *mask) {
     for (int d = 0; d < dv; d++)
@@ -227,7 +228,7 @@ static void check_pv_masked(const struct ptl_kernels *k) {
     each_pv_size(k, 3, check_pv_masked_size);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     int nv, n_keys, dim;
@@ -278,7 +279,7 @@ static void bench_pv_masked(const struct ptl_kernels *k) {
     bench_product(k, "tile_pv_masked_f32", run_pv_masked);
 }
 
-/* ---- Tests -------------------------------------------------------------------------------------- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void tile_qk(void) {
     kernel_each_level(test_bench() ? bench_qk : check_qk);

@@ -1,12 +1,12 @@
-/* copy_stream, affine_f32, add_rows_f32: exact to the bit, the same at every level, at every size and
- * alignment, and not one element too many. */
+/* copy_stream, affine_f32, add_rows_f32: exact to the bit, the same at every level, at every size
+ * and alignment, and not one element too many. */
 #include <math.h>
 #include <string.h>
 
 #include "kernel_check.h"
 #include "kernel_suites.h"
 
-/* ---- copy_stream -------------------------------------------------------------------------------- */
+/* ---- copy_stream ----------------------------------------------------------------------------- */
 
 enum { MOST = 400 };
 
@@ -35,7 +35,7 @@ static void copy_stream(void) {
     kernel_each_level(check_copy);
 }
 
-/* ---- affine_f32 --------------------------------------------------------------------------------- */
+/* ---- affine_f32 ------------------------------------------------------------------------------ */
 
 static void check_affine(const struct ptl_kernels *k) {
     struct guard g[4];
@@ -72,7 +72,7 @@ static void affine(void) {
     kernel_each_level(check_affine);
 }
 
-/* ---- add_rows_f32 ------------------------------------------------------------------------------- */
+/* ---- add_rows_f32 ---------------------------------------------------------------------------- */
 
 enum { MAX_ROWS = 9 };
 

@@ -1,9 +1,9 @@
-/* tile_bias_f32, rounding for rounding; tile_dsilu_f32 over floats of every size and kind, with and without
- * a mask and a row_sum.
+/* tile_bias_f32, rounding for rounding; tile_dsilu_f32 over floats of every size and kind, with and
+ * without a mask and a row_sum.
  *
- * Bounds of tile_dsilu, for x = alpha * s rounded to float: s becomes silu(x) as close as tile_silu has it
- * (kernel_silu.c); u becomes silu'(x) * u * scale within 1.5e-6 |u * scale|: silu' is g + f (1 - g), where a
- * rounding of g near 1 counts f times, f <= 17 where 1 - g is not 0 yet. */
+ * Bounds of tile_dsilu, for x = alpha * s rounded to float: s becomes silu(x) as close as tile_silu
+ * has it (kernel_silu.c); u becomes silu'(x) * u * scale within 1.5e-6 |u * scale|: silu' is g + f
+ * (1 - g), where a rounding of g near 1 counts f times, f <= 17 where 1 - g is not 0 yet. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_LINES = 128, ROOM = MAX_LINES * PTL_MAX_PANEL };
 
-/* ---- Bias --------------------------------------------------------------------------------------- */
+/* ---- Bias ------------------------------------------------------------------------------------ */
 
 static void check_bias_size(const struct ptl_kernels *k, const struct guard *tile,
                             const struct guard *biases, struct test_random *r, int nv, int n_keys,
@@ -62,7 +62,7 @@ static void check_bias(const struct ptl_kernels *k) {
     guard_destroy(&biases);
 }
 
-/* ---- Score stage of backward -------------------------------------------------------------------- */
+/* ---- Score stage of backward ----------------------------------------------------------------- */
 
 static double sigmoid(double x) {
     return x < 0.0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x));
@@ -228,7 +228,7 @@ static void check_dsilu_sizes(const struct ptl_kernels *k) {
     destroy_guards(&g);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     float x[ROOM], s[ROOM], u[ROOM], scale[PTL_MAX_PANEL];
@@ -269,7 +269,7 @@ static void bench_dsilu(const struct ptl_kernels *k) {
     }
 }
 
-/* ---- Tests -------------------------------------------------------------------------------------- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void tile_bias(void) {
     kernel_each_level(test_bench() ? bench_bias : check_bias);

@@ -1,9 +1,9 @@
 /* tile_silu_f32 over floats of every size and kind, with and without a mask.
  *
  * Bound, for x = alpha * s rounded to float: |got - silu(x)| <= relative * |silu(x)| + 1e-36 with
- * relative = 4e-7, and 8e-8 |x| more where x < 0: the rounding of x log2(e), half a unit in the last
- * place of a number of that size, stays in the exponential. So it is 1e-6 at x = -8, where silu is
- * -0.0027, and 4e-6 at -45, where it is 1e-18. Below -88 the result is 0. */
+ * relative = 4e-7, and 8e-8 |x| more where x < 0: the rounding of x log2(e), half a unit in the
+ * last place of a number of that size, stays in the exponential. So it is 1e-6 at x = -8, where
+ * silu is -0.0027, and 4e-6 at -45, where it is 1e-18. Below -88 the result is 0. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -107,7 +107,7 @@ static void check_sizes_and_masks(const struct ptl_kernels *k) {
     guard_destroy(&g);
 }
 
-/* ---- Timing ------------------------------------------------------------------------------------- */
+/* ---- Timing ---------------------------------------------------------------------------------- */
 
 struct bench_case {
     float x[ROOM], s[ROOM];
@@ -136,7 +136,7 @@ static void bench(const struct ptl_kernels *k) {
     }
 }
 
-/* ---- Tests -------------------------------------------------------------------------------------- */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void silu_values(void) {
     kernel_each_level(test_bench() ? bench : check_values);

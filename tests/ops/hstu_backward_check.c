@@ -74,7 +74,7 @@ void hstu_grad_doubles_destroy(struct hstu_grad_doubles *x) {
     for (int i = 0; i < N_GRADS; i++) free(x->grad[i]);
 }
 
-/* ---- Comparing ---------------------------------------------------------------------------------- */
+/* ---- Comparing ------------------------------------------------------------------------------- */
 
 /* Largest elements of the gradients if nothing cancelled. */
 static void sizes_without_signs(const struct ptl_hstu_params *p, const struct ptl_hstu_grads *g,

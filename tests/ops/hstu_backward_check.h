@@ -1,5 +1,5 @@
-/* Runs the gradients of an HSTU problem on every level, thread count and executor, and holds them to the
- * reference and to each other. */
+/* Runs the gradients of an HSTU problem on every level, thread count and executor, and holds them
+ * to the reference and to each other. */
 #ifndef PTL_TESTS_HSTU_BACKWARD_CHECK_H
 #define PTL_TESTS_HSTU_BACKWARD_CHECK_H
 
@@ -22,8 +22,8 @@ struct hstu_grad_floats {
 struct hstu_grad_floats hstu_grad_floats_create(const struct ptl_hstu_grads *g);
 void hstu_grad_floats_destroy(struct hstu_grad_floats *x);
 
-/* Calls the library with all gradients full of GUARD_WORD and takes their elements out. False, with the
- * case failed, when the call fails or anything between the elements was written. */
+/* Calls the library with all gradients full of GUARD_WORD and takes their elements out. False, with
+ * the case failed, when the call fails or anything between the elements was written. */
 bool hstu_run_backward(const struct ptl_hstu_params *p, const struct ptl_hstu_grads *g,
                        const struct hstu_variant *v, struct hstu_grad_floats *got);
 
@@ -36,8 +36,8 @@ struct hstu_grad_doubles hstu_expected_gradients(const struct ptl_hstu_params *p
                                                  const struct ptl_hstu_grads *g, bool low);
 void hstu_grad_doubles_destroy(struct hstu_grad_doubles *x);
 
-/* Fails the case unless every gradient is within the bound; NaN and infinities where the reference has
- * them, 0 where it has an exact 0. */
+/* Fails the case unless every gradient is within the bound; NaN and infinities where the reference
+ * has them, 0 where it has an exact 0. */
 bool hstu_compare_gradients(const struct ptl_hstu_params *p, const struct ptl_hstu_grads *g,
                             const struct hstu_grad_floats *got,
                             const struct hstu_grad_doubles *expected, const char *what);
@@ -46,8 +46,8 @@ bool hstu_compare_gradients(const struct ptl_hstu_params *p, const struct ptl_hs
 bool hstu_same_gradients(const struct hstu_grad_floats *a, const struct hstu_grad_floats *b,
                          const char *what);
 
-/* All of it: every variant against the reference, halves also against five times the error of a plain
- * evaluation in halves, variants of a level alike bit for bit, inputs unchanged. */
+/* All of it: every variant against the reference, halves also against five times the error of a
+ * plain evaluation in halves, variants of a level alike bit for bit, inputs unchanged. */
 void hstu_check_backward(const struct ptl_hstu_params *p, const struct ptl_hstu_grads *g);
 
 #endif

@@ -1,6 +1,6 @@
-/* Intervals are the rule or the mask that they spell out; tables are the dense bias that they spell out; a
- * bias is the same in every type, layout and broadcast that holds its numbers; a bias that drowns a pair
- * is a mask. Bit for bit where nothing else is said. */
+/* Intervals are the rule or the mask that they spell out; tables are the dense bias that they spell
+ * out; a bias is the same in every type, layout and broadcast that holds its numbers; a bias that
+ * drowns a pair is a mask. Bit for bit where nothing else is said. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const char *batch(void) {
     return test_quick() ? "lengths=list:19,1,0,7" : "lengths=list:150,1,0,37,300,96";
 }
 
-/* ---- Intervals ---------------------------------------------------------------------------------- */
+/* ---- Intervals ------------------------------------------------------------------------------- */
 
 static void causal_intervals(void) {
     static const char *const rest[] = {"h=2 d=24 dv=9", "h=2 hk=1 d=16 dtype=bf16 index=i32",
@@ -74,7 +74,7 @@ static void rules_as_intervals(void) {
     }
 }
 
-/* ---- Tables ------------------------------------------------------------------------------------- */
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
 /* The table's gradient is the sum of dbias over the pairs that take the entry. */
 static void check_table_gradient(const struct ptl_hstu_params *p, const struct ptl_tensor *table,
@@ -184,7 +184,7 @@ static void extreme_times(void) {
     }
 }
 
-/* ---- Dense biases ------------------------------------------------------------------------------- */
+/* ---- Dense biases ---------------------------------------------------------------------------- */
 
 /* The same numbers as f32, in the type of q, and each plane of its own. */
 static void types_and_broadcasts(void) {
@@ -259,8 +259,8 @@ static void broadcast_gradient(void) {
     problem_destroy(&one);
 }
 
-/* A bias of -inf or of the lowest float, which some use as a mask, silences a pair: the same numbers as by a
- * mask (the sign of a zero is free). The smallest float does nothing. */
+/* A bias of -inf or of the lowest float, which some use as a mask, silences a pair: the same
+ * numbers as by a mask (the sign of a zero is free). The smallest float does nothing. */
 static void biases_as_masks(void) {
     static const float lows[] = {-INFINITY, -FLT_MAX};
     for (int i = 0; i < 4; i++) {

@@ -20,7 +20,7 @@ void *test_alloc(size_t bytes) {
     exit(2);
 }
 
-/* ---- Variants ----------------------------------------------------------------------------------- */
+/* ---- Variants -------------------------------------------------------------------------------- */
 
 struct host_range {
     ptl_range_fn fn;
@@ -92,7 +92,7 @@ const struct hstu_variant *hstu_variant(int i) {
     return v;
 }
 
-/* ---- Arguments ---------------------------------------------------------------------------------- */
+/* ---- Arguments ------------------------------------------------------------------------------- */
 
 double hstu_bound(enum ptl_dtype type) {
     return type == PTL_F32 ? HSTU_BOUND : type == PTL_F16 ? 2e-3 : 1.6e-2;
@@ -161,7 +161,7 @@ int64_t hstu_out_floats(const struct ptl_hstu_params *p) {
     return n;
 }
 
-/* ---- Running and comparing ---------------------------------------------------------------------- */
+/* ---- Running and comparing ------------------------------------------------------------------- */
 
 bool hstu_problem(struct problem *problem, const char *line) {
     char error[256];
@@ -259,10 +259,10 @@ bool hstu_compare(const struct ptl_hstu_params *p, const float *got, const doubl
     return false;
 }
 
-/* ---- The whole check ---------------------------------------------------------------------------- */
+/* ---- The whole check ------------------------------------------------------------------------- */
 
-/* Halves: at most twice the error of a plain evaluation, which is taken to be one rounding at least (a
- * handful of numbers may happen to be rounded well). */
+/* Halves: at most twice the error of a plain evaluation, which is taken to be one rounding at least
+ * (a handful of numbers may happen to be rounded well). */
 static void compare_with_plain(const struct ptl_hstu_params *p, const float *got,
                                const double *expected, const char *what) {
     const int64_t n = hstu_out_floats(p);

@@ -1,5 +1,6 @@
-/* The edge cases of docs/hstu.md that concern the forward call in fp32, one test for each row of the
- * table. NaN behind the mask is in hstu_nonfinite.c, arrays above 2^31 elements in hstu_huge.c. */
+/* The edge cases of docs/hstu.md that concern the forward call in fp32, one test for each row of
+ * the table. NaN behind the mask is in hstu_nonfinite.c, arrays above 2^31 elements in
+ * hstu_huge.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

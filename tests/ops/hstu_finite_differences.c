@@ -1,5 +1,5 @@
-/* The reference against itself: its gradients against finite differences of its forward pass, its numbers
- * of every half against the definition. The library is not called. */
+/* The reference against itself: its gradients against finite differences of its forward pass, its
+ * numbers of every half against the definition. The library is not called. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +41,8 @@ static double loss_of(const struct ptl_hstu_params *p, const struct ptl_tensor *
     return loss;
 }
 
-/* Every element of an input moved by a step to both sides. Elements that are not read are NaN, and their
- * gradient is 0. */
+/* Every element of an input moved by a step to both sides. Elements that are not read are NaN, and
+ * their gradient is 0. */
 static void check_input(const struct ptl_hstu_params *p, const struct ptl_tensor *dout,
                         const struct ptl_tensor *input, const double *grad, const char *name) {
     static const float step = 0x1p-9f;
@@ -96,7 +96,7 @@ static void gradients(void) {
     }
 }
 
-/* ---- Elements ----------------------------------------------------------------------------------- */
+/* ---- Elements -------------------------------------------------------------------------------- */
 
 static void known_halves(void) {
     static const struct {

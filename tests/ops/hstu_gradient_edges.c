@@ -1,5 +1,6 @@
-/* The edge cases of docs/hstu.md for the backward call, for halves and for pages, one test for each kind of
- * row of the table; scores, inputs and gradients that are not finite; garbage in index arrays. */
+/* The edge cases of docs/hstu.md for the backward call, for halves and for pages, one test for each
+ * kind of row of the table; scores, inputs and gradients that are not finite; garbage in index
+ * arrays. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static void check_all(const char *const *lines, int n) {
         }
 }
 
-/* ---- Lengths and options ------------------------------------------------------------------------ */
+/* ---- Lengths and options --------------------------------------------------------------------- */
 
 static void lengths(void) {
     static const char *const lines[] = {
@@ -116,9 +117,10 @@ static void long_and_large(void) {
     }
 }
 
-/* ---- Not finite --------------------------------------------------------------------------------- */
+/* ---- Not finite ------------------------------------------------------------------------------ */
 
-/* Scores that are infinite or NaN at some pairs, made so by the bias; and others behind the mask. */
+/* Scores that are infinite or NaN at some pairs, made so by the bias; and others behind the
+ * mask. */
 static void scores(void) {
     static const float bad[] = {-INFINITY, INFINITY, NAN};
     static const char *const lines[] = {
@@ -145,8 +147,8 @@ static void scores(void) {
         }
 }
 
-/* Every gradient against what it was where the reference says that nothing changed, else not finite where
- * the reference is not. */
+/* Every gradient against what it was where the reference says that nothing changed, else not finite
+ * where the reference is not. */
 static void compare_spoilt(const struct ptl_hstu_grads *g, const struct hstu_grad_doubles *old,
                            const struct hstu_grad_doubles *new,
                            const struct hstu_grad_floats *before,
@@ -223,10 +225,10 @@ static void inputs(void) {
         }
 }
 
-/* ---- Garbage ------------------------------------------------------------------------------------ */
+/* ---- Garbage --------------------------------------------------------------------------------- */
 
-/* Index arrays with a wild number or two: the call refuses it or takes it, and never reads or writes
- * outside its arrays, which end at unmapped pages. */
+/* Index arrays with a wild number or two: the call refuses it or takes it, and never reads or
+ * writes outside its arrays, which end at unmapped pages. */
 static void garbage(void) {
     static const char *const lines[] = {
         "hstu lengths=list:9,0,30 lengths_k=list:20,4,33 d=5 num_targets=list:2,0,1 "

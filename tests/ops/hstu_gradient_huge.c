@@ -1,5 +1,6 @@
-/* Offsets above 2^31 elements for what hstu_huge.c does not have: halves, biases, tables, intervals, pages,
- * gradients, the cache that is appended to. The numbers must be those of the compact problem, bit for bit. */
+/* Offsets above 2^31 elements for what hstu_huge.c does not have: halves, biases, tables,
+ * intervals, pages, gradients, the cache that is appended to. The numbers must be those of the
+ * compact problem, bit for bit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +131,8 @@ static void far_pages(void) {
                NULL, 0, NULL, 0, heads);
 }
 
-/* Page numbers of a contiguous cache beyond 2^31 elements, written by append and read by forward. */
+/* Page numbers of a contiguous cache beyond 2^31 elements, written by append and read by
+ * forward. */
 static void far_page_numbers(void) {
     if (skipped()) return;
     enum { DIM = 8, ROWS = 30, PAGE = 4, N_PAGES = 8 };

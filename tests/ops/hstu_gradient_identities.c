@@ -1,6 +1,7 @@
-/* Gradients that must come out the same bit for bit however they are asked for: a sequence in any batch,
- * any layout, outputs in one buffer, a dout without strides. And what follows from the formula: zero in
- * gives zero out, a group's dk is the sum over its heads, what is not wanted changes nothing. */
+/* Gradients that must come out the same bit for bit however they are asked for: a sequence in any
+ * batch, any layout, outputs in one buffer, a dout without strides. And what follows from the
+ * formula: zero in gives zero out, a group's dk is the sum over its heads, what is not wanted
+ * changes nothing. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ static const char *batch(void) {
     return test_quick() ? "lengths=list:19,1,0,7" : "lengths=list:150,1,0,37,300,96";
 }
 
-/* ---- Batches ------------------------------------------------------------------------------------ */
+/* ---- Batches --------------------------------------------------------------------------------- */
 
 static int64_t offset_at(const struct ptl_tensor *t, int64_t b) {
     return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[b] : ((const int32_t *)t->data)[b];
@@ -108,7 +109,7 @@ static void sequence_alone(void) {
     }
 }
 
-/* ---- Layouts ------------------------------------------------------------------------------------ */
+/* ---- Layouts --------------------------------------------------------------------------------- */
 
 static void layouts_are_alike(void) {
     static const char *const views[] = {"view=uvqk",
@@ -158,7 +159,8 @@ static void slices_of_one_buffer(void) {
             g[i]->stride[0] = width;
         }
         twins_backward(&problem.hstu, &problem.grads, &problem.hstu, &sliced, TWIN_QKV, "slices");
-        /* hstu_run_backward has looked between the slices; here is what lies outside of all three */
+        /* hstu_run_backward has looked between the slices; here is what lies outside of all
+         * three */
         for (int64_t x = 0; x < rows * width; x++)
             if ((x < 3 || x >= (rows - 1) * width + 3 + 2 * 30 + 2 * 10) &&
                 buffer[x * bytes] != 0x5a)
@@ -191,7 +193,7 @@ static void broadcast_dout(void) {
     }
 }
 
-/* ---- Formula ------------------------------------------------------------------------------------ */
+/* ---- Formula --------------------------------------------------------------------------------- */
 
 static void zero_dout(void) {
     static const char *const lines[] = {
@@ -223,7 +225,8 @@ static void zero_dout(void) {
     }
 }
 
-/* Key heads repeated for each query head: dq is the same bit for bit, dk and dv add up to the group's. */
+/* Key heads repeated for each query head: dq is the same bit for bit, dk and dv add up to the
+ * group's. */
 static void grouped_heads(void) {
     struct problem grouped, repeated;
     const char *line = "hstu_backward lengths=list:150,20 h=6 hk=2 d=16 dv=9";
@@ -329,7 +332,8 @@ struct caller {
     int n_wrong;
 };
 
-/* Gradients of a problem of its own, on a context of its own, again and again. Safe in any thread. */
+/* Gradients of a problem of its own, on a context of its own, again and again. Safe in any
+ * thread. */
 static void *call_often(void *arg) {
     static const char line[] =
         "hstu_backward lengths=list:200,40 h=2 d=8 bias=dense pos_table=h dtype=bf16";

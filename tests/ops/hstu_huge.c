@@ -1,5 +1,6 @@
-/* Offsets above 2^31 elements, on every axis: small problems laid out in sparse mappings, of which only
- * the pages that hold a row exist. The numbers must be those of the compact problem, bit for bit. */
+/* Offsets above 2^31 elements, on every axis: small problems laid out in sparse mappings, of which
+ * only the pages that hold a row exist. The numbers must be those of the compact problem, bit for
+ * bit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

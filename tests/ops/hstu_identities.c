@@ -1,5 +1,5 @@
-/* What must come out the same bit for bit however it is asked for: a sequence in any batch, rows in any
- * number of calls, heads together or alone, any layout, the rule or the mask that it means. */
+/* What must come out the same bit for bit however it is asked for: a sequence in any batch, rows in
+ * any number of calls, heads together or alone, any layout, the rule or the mask that it means. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void each_rule_of_batch(const char *rest, void (*check)(const struct ptl_
     each_rule(all, check);
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void last_rows_alone(const struct ptl_hstu_params *p) {
     static const int64_t counts[] = {1, 2, 13, 40, 97, 149};
@@ -111,7 +111,7 @@ static void rows_one_by_one(void) {
     problem_destroy(&problem);
 }
 
-/* ---- Sequences ---------------------------------------------------------------------------------- */
+/* ---- Sequences ------------------------------------------------------------------------------- */
 
 static void each_sequence_alone(const struct ptl_hstu_params *p) {
     for (int64_t b = 0; b < ref_hstu_n_seqs(p); b++)
@@ -134,7 +134,7 @@ static void permuted_batch(void) {
     each_rule_of_batch("h=1 d=33 dv=5", reversed_and_twice);
 }
 
-/* ---- Heads -------------------------------------------------------------------------------------- */
+/* ---- Heads ----------------------------------------------------------------------------------- */
 
 static void each_head_alone(const struct ptl_hstu_params *p) {
     for (int64_t head = 0; head < p->q.shape[p->q.ndim - 2]; head++)
@@ -145,7 +145,7 @@ static void heads_alone(void) {
     each_rule_of_batch("h=6 hk=2 d=20 dv=11", each_head_alone);
 }
 
-/* ---- Layouts ------------------------------------------------------------------------------------ */
+/* ---- Layouts --------------------------------------------------------------------------------- */
 
 static void as_plain_jagged(const struct ptl_hstu_params *p) {
     check_part(p, &(struct hstu_selection){.head = -1});
@@ -172,7 +172,7 @@ static void seqused_truncates(void) {
     each_rule_of_batch("h=2 d=16 seqused_q=random seqused_k=random pad=5", as_plain_jagged);
 }
 
-/* ---- Masks -------------------------------------------------------------------------------------- */
+/* ---- Masks ----------------------------------------------------------------------------------- */
 
 static void rule_as_mask(const struct ptl_hstu_params *p) {
     if (p->mask.data) return; /* of these there is nothing to check here */

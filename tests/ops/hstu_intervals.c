@@ -1,5 +1,5 @@
-/* The mask as the library walks it (row spans, what becomes of a tile) against the rule pair by pair:
- * exhaustively for short sequences, at random for tiles of long ones. No arithmetic here. */
+/* The mask as the library walks it (row spans, what becomes of a tile) against the rule pair by
+ * pair: exhaustively for short sequences, at random for tiles of long ones. No arithmetic here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static void describe(const struct mask_case *c, const char *what, int64_t i, int
          what, (long long)i, (long long)j);
 }
 
-/* ---- Row spans ---------------------------------------------------------------------------------- */
+/* ---- Row spans ------------------------------------------------------------------------------- */
 
 static void check_spans(struct mask_case *c) {
     complete(c);
@@ -95,7 +95,7 @@ static void spans_of_windows(void) {
         for (c.uq = 0; c.uq <= longest; c.uq++) check_spans(&c);
 }
 
-/* ---- Tiles -------------------------------------------------------------------------------------- */
+/* ---- Tiles ----------------------------------------------------------------------------------- */
 
 static void check_tile(struct mask_case *c, int64_t row, int n_rows, int64_t begin, int64_t end) {
     static struct ptl_hstu_panel_mask panel;

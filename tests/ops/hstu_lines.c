@@ -1,5 +1,6 @@
-/* HSTU forward on problem lines: every pair of options, long sequences, thousands of small random ones.
- * Each is run on every level, thread count and executor and held to the reference (hstu_check.h). */
+/* HSTU forward on problem lines: every pair of options, long sequences, thousands of small random
+ * ones. Each is run on every level, thread count and executor and held to the reference
+ * (hstu_check.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "op_suites.h"
 #include "pairwise.h"
 
-/* ---- Every pair of options ---------------------------------------------------------------------- */
+/* ---- Every pair of options ------------------------------------------------------------------- */
 
 enum factor { LAYOUT, LENGTH, MASK, HEADS, DQK, DV, SCALE, N_FACTORS };
 
@@ -103,7 +104,7 @@ static void pairs_of_options(void) {
     if (n_given_up) FAIL("%d pairs of options are in no problem", n_given_up);
 }
 
-/* ---- Random small problems ---------------------------------------------------------------------- */
+/* ---- Random small problems ------------------------------------------------------------------- */
 
 static void random_line(struct test_random *r, int seed, char *line, size_t size) {
     const int longest = test_quick() ? 20 : 40;
@@ -135,7 +136,7 @@ static void random_problems(void) {
     }
 }
 
-/* ---- Long sequences ----------------------------------------------------------------------------- */
+/* ---- Long sequences -------------------------------------------------------------------------- */
 
 /* Some rows of the sequence: the first, the last, and others at random. */
 static void compare_rows(const struct ptl_hstu_params *p, const float *out, const char *name) {
@@ -203,7 +204,7 @@ static void long_sequences(void) {
     for (int i = 0; i < COUNT(lines); i++) check_long(lines[i]);
 }
 
-/* ---- One line ----------------------------------------------------------------------------------- */
+/* ---- One line -------------------------------------------------------------------------------- */
 
 static void one_line(void) {
     test_case("%s", test_line());

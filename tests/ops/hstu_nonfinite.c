@@ -1,5 +1,5 @@
-/* NaN and Inf in single rows of q, k, v: they reach the outputs that the mask lets them reach and leave
- * every other bit alone, in mixed tiles too. */
+/* NaN and Inf in single rows of q, k, v: they reach the outputs that the mask lets them reach and
+ * leave every other bit alone, in mixed tiles too. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +51,8 @@ static int64_t out_at(const struct ptl_hstu_params *p, int64_t b, int64_t head, 
     return (row * heads + head) * dv;
 }
 
-/* Whether the output may differ from what it was before: row i of sequence b and head sees the spoilt
- * row (b0, head0, j0) of k or v, or is the spoilt row of q. */
+/* Whether the output may differ from what it was before: row i of sequence b and head sees the
+ * spoilt row (b0, head0, j0) of k or v, or is the spoilt row of q. */
 static bool reached(const struct ptl_hstu_params *p, const struct ptl_tensor *t,
                     const int64_t spoilt[3], int64_t b, int64_t head, int64_t i) {
     const int64_t group = p->q.shape[p->q.ndim - 2] / p->k.shape[p->k.ndim - 2];
@@ -164,7 +164,8 @@ static void in_v(void) {
     each_line(the_v);
 }
 
-/* Whatever a masked key holds, nobody sees it: every row of k and v that no query sees becomes NaN. */
+/* Whatever a masked key holds, nobody sees it: every row of k and v that no query sees becomes
+ * NaN. */
 static void in_all_unseen_keys(void) {
     struct problem problem;
     const char *line = "hstu sq=5 sk=300 h=1 d=9 dv=20 num_targets=40 target_group_size=3 "

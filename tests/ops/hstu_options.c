@@ -1,5 +1,5 @@
-/* Halves, intervals, biases, tables, pages and gradients on problem lines: every pair of options, thousands
- * of small random ones. The options of the rule alone, in f32, are hstu_lines.c. */
+/* Halves, intervals, biases, tables, pages and gradients on problem lines: every pair of options,
+ * thousands of small random ones. The options of the rule alone, in f32, are hstu_lines.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -146,7 +146,7 @@ static void pairs_backward(void) {
     pairs_of("hstu_backward", N_UNPAGED);
 }
 
-/* ---- Random small problems ---------------------------------------------------------------------- */
+/* ---- Random small problems ------------------------------------------------------------------- */
 
 static const char *one_of(struct test_random *r, const char *const *list, int n) {
     return list[test_random_int(r, 0, n - 1)];

@@ -1,5 +1,6 @@
-/* Paged keys: the same bits as contiguous ones for every page size and every split of the history, filled by
- * ptl_hstu_kv_append in any number of calls. That NaN in free slots stays out is part of every problem. */
+/* Paged keys: the same bits as contiguous ones for every page size and every split of the history,
+ * filled by ptl_hstu_kv_append in any number of calls. That NaN in free slots stays out is part of
+ * every problem. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static void key_offsets_that_agree(void) {
     problem_destroy(&problem);
 }
 
-/* ---- Appending ---------------------------------------------------------------------------------- */
+/* ---- Appending ------------------------------------------------------------------------------- */
 
 /* A cache with room for every sequence, its pages in descending order, all NaN. */
 struct cache {
@@ -140,8 +141,8 @@ static struct ptl_tensor some_rows(const struct ptl_tensor *t, const int64_t *of
     return ptl_tensor_contiguous(to, t->dtype, 3, shape);
 }
 
-/* The whole in one call; then its last rows against a cache that was filled in steps. Rows of the cached
- * history are NaN in the call's k and v. */
+/* The whole in one call; then its last rows against a cache that was filled in steps. Rows of the
+ * cached history are NaN in the call's k and v. */
 static void check_split(const struct ptl_hstu_params *whole, const struct hstu_variant *v,
                         const float *expected, struct test_random *r, int64_t page_size) {
     const int64_t *offsets = whole->seq_offsets_q.data, *targets = whole->num_targets.data;

@@ -8,7 +8,7 @@
 #include "guard.h"
 #include "hstu_check.h"
 
-/* ---- Where rows are ----------------------------------------------------------------------------- */
+/* ---- Where rows are -------------------------------------------------------------------------- */
 
 static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
     if (t->ndim == 0) i = 0;
@@ -44,7 +44,7 @@ static int64_t first_row(const struct ptl_hstu_params *whole, const struct hstu_
     return s->last_rows > 0 && s->last_rows < uq ? uq - s->last_rows : 0;
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------- */
+/* ---- Copies ---------------------------------------------------------------------------------- */
 
 static void *take(struct hstu_part *part, int64_t n, size_t bytes) {
     return part->memory[part->n_memory++] = test_alloc((size_t)n * bytes);

@@ -1,6 +1,6 @@
-/* A part of an HSTU problem as a problem of its own: some of its sequences, the last rows of each, one
- * head. All copied into plain jagged arrays, so that layouts, views and used lengths fall away: what
- * the part computes must be the rows of the whole, bit for bit. */
+/* A part of an HSTU problem as a problem of its own: some of its sequences, the last rows of each,
+ * one head. All copied into plain jagged arrays, so that layouts, views and used lengths fall away:
+ * what the part computes must be the rows of the whole, bit for bit. */
 #ifndef PTL_TESTS_HSTU_PART_H
 #define PTL_TESTS_HSTU_PART_H
 

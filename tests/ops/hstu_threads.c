@@ -74,7 +74,7 @@ static bool call(struct ptl_context *ctx, const struct expectations *e, int i) {
     return ok;
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------ */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
 struct caller {
     pthread_t thread;
@@ -145,7 +145,7 @@ static void created_and_destroyed(void) {
     forget(&e);
 }
 
-/* ---- Executors ---------------------------------------------------------------------------------- */
+/* ---- Executors ------------------------------------------------------------------------------- */
 
 /* A host may run the ranges one after the other, backwards, or several indices at once. */
 static void one_by_one_backwards(void *host, int64_t n, ptl_range_fn fn, void *arg) {
@@ -185,7 +185,7 @@ static void host_executors(void) {
     forget(&e);
 }
 
-/* ---- Reuse -------------------------------------------------------------------------------------- */
+/* ---- Reuse ----------------------------------------------------------------------------------- */
 
 static size_t scratch_bytes(struct ptl_context *ctx) {
     struct ptl_context_info info = {.struct_size = sizeof info};
@@ -210,9 +210,10 @@ static void growing_and_shrinking(void) {
     forget(&e);
 }
 
-/* ---- Fork --------------------------------------------------------------------------------------- */
+/* ---- Fork ------------------------------------------------------------------------------------ */
 
-/* Every line in a child, by a context of before the fork and by a new one; true when all is right. */
+/* Every line in a child, by a context of before the fork and by a new one; true when all is
+ * right. */
 static bool right_in_child(struct ptl_context *ctx, const struct expectations *e) {
     fflush(NULL);
     const pid_t child = fork();

@@ -84,7 +84,7 @@ double twins_distance(const struct ptl_hstu_params *a, const struct ptl_hstu_par
     return largest > 0.0 ? worst / largest : worst;
 }
 
-/* ---- Masks and biases spelled out --------------------------------------------------------------- */
+/* ---- Masks and biases spelled out ------------------------------------------------------------ */
 
 static int64_t longest(const struct ptl_hstu_params *p, bool keys) {
     int64_t n = 0;
@@ -126,8 +126,8 @@ struct ptl_tensor twins_bias(const struct ptl_hstu_params *p) {
     return ptl_tensor_contiguous(x, PTL_F32, 4, shape);
 }
 
-/* Pairs of one row from what it sees: runs, the last ones first, some cut in two that overlap, some that
- * reach outside; what is left of the room is empty. n NULL: only counted. */
+/* Pairs of one row from what it sees: runs, the last ones first, some cut in two that overlap, some
+ * that reach outside; what is left of the room is empty. n NULL: only counted. */
 static int64_t row_pairs(const struct ptl_hstu_params *p, int64_t b, int64_t i,
                          struct test_random *r, int64_t *pairs) {
     const int64_t uk = ref_hstu_uk(p, b);

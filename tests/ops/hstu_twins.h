@@ -23,15 +23,17 @@ void twins_lines(const char *a, const char *b, unsigned which);
 /* Largest |a - b| over largest |b|, forward, over all levels. */
 double twins_distance(const struct ptl_hstu_params *a, const struct ptl_hstu_params *b);
 
-/* A dense mask [B, H, max_q, max_k], and intervals with empty, overlapping and unordered pairs, that say
- * what the arguments' mask says (the intervals for a mask that all heads share). To be freed. */
+/* A dense mask [B, H, max_q, max_k], and intervals with empty, overlapping and unordered pairs,
+ * that say what the arguments' mask says (the intervals for a mask that all heads share). To be
+ * freed. */
 struct ptl_tensor twins_mask(const struct ptl_hstu_params *p);
 struct ptl_tensor twins_intervals(const struct ptl_hstu_params *p, enum ptl_dtype type);
 
 /* The same arguments without any mask option: what intervals and masks are given to. */
 struct ptl_hstu_params twins_unmasked(const struct ptl_hstu_params *p);
 
-/* A dense bias [B, H, max_q, max_k] of f32 that adds up all biases of the arguments. To be freed. */
+/* A dense bias [B, H, max_q, max_k] of f32 that adds up all biases of the arguments. To be
+ * freed. */
 struct ptl_tensor twins_bias(const struct ptl_hstu_params *p);
 
 #endif

@@ -1,5 +1,6 @@
-/* A greedy cover: each combination starts from a pair that is still missing and takes, factor by factor,
- * the choice that covers most missing pairs. Some hundred combinations, not the fewest possible. */
+/* A greedy cover: each combination starts from a pair that is still missing and takes, factor by
+ * factor, the choice that covers most missing pairs. Some hundred combinations, not the fewest
+ * possible. */
 #include "pairwise.h"
 
 #include <string.h>
@@ -22,8 +23,8 @@ static bool goes_with(const struct pairwise *p, int fa, int a, int fb, int b) {
     return fa < fb ? p->allowed(fa, a, fb, b) : p->allowed(fb, b, fa, a);
 }
 
-/* Missing pairs that choice a of factor f makes with what is chosen (-1: not yet); -1 when it does not
- * go with that. */
+/* Missing pairs that choice a of factor f makes with what is chosen (-1: not yet); -1 when it does
+ * not go with that. */
 static int gain(struct cover *c, const int *choice, int f, int a) {
     int n = 0;
     for (int other = 0; other < c->p->n_factors; other++) {
@@ -34,7 +35,8 @@ static int gain(struct cover *c, const int *choice, int f, int a) {
     return n;
 }
 
-/* Fills in the factors that have no choice yet. False: what is chosen lets some factor have none. */
+/* Fills in the factors that have no choice yet. False: what is chosen lets some factor have
+ * none. */
 static bool complete(struct cover *c, int *choice) {
     const int n = c->p->n_factors, start = (int)test_random_int(&c->random, 0, n - 1);
     for (int i = 0; i < n; i++) {
@@ -61,7 +63,8 @@ static void strike_out(struct cover *c, const int *choice) {
             c->missing[fa][choice[fa]][fb][choice[fb]] = false;
 }
 
-/* Combinations from one missing pair; gives it up after some tries (constraints of three factors). */
+/* Combinations from one missing pair; gives it up after some tries (constraints of three
+ * factors). */
 static bool cover_pair(struct cover *c, int fa, int a, int fb, int b,
                        void (*visit)(const int *choice)) {
     for (int tries = 0; tries < 20 && c->missing[fa][a][fb][b]; tries++) {

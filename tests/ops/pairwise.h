@@ -1,5 +1,5 @@
-/* Combinations of choices that together hold every pair of choices: far fewer than all combinations.
- * It knows nothing of what is chosen. */
+/* Combinations of choices that together hold every pair of choices: far fewer than all
+ * combinations. It knows nothing of what is chosen. */
 #ifndef PTL_TESTS_PAIRWISE_H
 #define PTL_TESTS_PAIRWISE_H
 
@@ -15,9 +15,9 @@ struct pairwise {
     bool (*allowed)(int fa, int a, int fb, int b);
 };
 
-/* Calls visit for one combination after another (a choice for each factor) until every allowed pair was
- * in one. The same seed gives the same combinations. Returns the number of pairs that no combination
- * could hold although they are allowed. */
+/* Calls visit for one combination after another (a choice for each factor) until every allowed pair
+ * was in one. The same seed gives the same combinations. Returns the number of pairs that no
+ * combination could hold although they are allowed. */
 int pairwise_cover(const struct pairwise *p, uint64_t seed, void (*visit)(const int *choice));
 
 #endif

@@ -1,4 +1,5 @@
-/* Tensors whose elements lie gigabytes apart, in mappings of which only the pages that hold one exist. */
+/* Tensors whose elements lie gigabytes apart, in mappings of which only the pages that hold one
+ * exist. */
 #ifndef PTL_TESTS_SPARSE_H
 #define PTL_TESTS_SPARSE_H
 
@@ -15,7 +16,8 @@ struct sparse {
     bool failed; /* the system had no room */
 };
 
-/* Zeros that take no memory until they are touched; NULL (and failed) when the system has no room. */
+/* Zeros that take no memory until they are touched; NULL (and failed) when the system has no
+ * room. */
 void *sparse_take(struct sparse *s, int64_t bytes);
 void sparse_free(struct sparse *s);
 

@@ -1,5 +1,5 @@
-/* Elements of float tensors of any type and strides: filled, taken out as floats, watched for writes
- * between them. What the numbers are is the business of others. */
+/* Elements of float tensors of any type and strides: filled, taken out as floats, watched for
+ * writes between them. What the numbers are is the business of others. */
 #ifndef PTL_TESTS_TENSOR_CHECK_H
 #define PTL_TESTS_TENSOR_CHECK_H
 
@@ -24,8 +24,8 @@ bool tensor_wiped(const struct ptl_tensor *t);
 /* Moves the elements to `to` in C order, leaving wiped ones behind. */
 void tensor_take(const struct ptl_tensor *t, float *to);
 
-/* A copy of the tensor's span, every element with its sign cleared; data is malloc'd, or NULL for an absent
- * tensor. */
+/* A copy of the tensor's span, every element with its sign cleared; data is malloc'd, or NULL for
+ * an absent tensor. */
 struct ptl_tensor tensor_positive(const struct ptl_tensor *t);
 
 /* Mixes the bytes of the span into a sum. */

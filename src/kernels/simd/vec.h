@@ -29,8 +29,8 @@
 
 #define V_INLINE static inline __attribute__((always_inline))
 
-/* Loops with constant bounds over arrays of vectors are unrolled, so that the arrays become registers;
- * clang does not know gcc's spelling, and loses a factor of five without its own. */
+/* Loops with constant bounds over arrays of vectors are unrolled, so that the arrays become
+ * registers; clang does not know gcc's spelling, and loses a factor of five without its own. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_4 _Pragma("clang loop unroll_count(4)")
@@ -39,7 +39,8 @@
 #define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
-/* Adding 1.5 * 2^23 to |x| < 2^22 rounds x to an integer, which is then in the low mantissa bits. */
+/* Adding 1.5 * 2^23 to |x| < 2^22 rounds x to an integer, which is then in the low mantissa
+ * bits. */
 #define V_ROUND_MAGIC 12582912.0f
 
 #if defined(PTL_LEVEL_avx2)

@@ -51,8 +51,8 @@ V_INLINE void v_to_bf16(uint16_t *p, vf x) {
     if (x != x) *p = (uint16_t)(bits >> 16 | 0x40); /* a quiet NaN */
     else *p = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-/* f16 has 10 mantissa bits and a bias of 15. Multiplying by 2^112 moves the exponent to float's bias,
- * subnormals included; the exponent of infinity and NaN is set afterwards. */
+/* f16 has 10 mantissa bits and a bias of 15. Multiplying by 2^112 moves the exponent to float's
+ * bias, subnormals included; the exponent of infinity and NaN is set afterwards. */
 V_INLINE vf v_from_f16(const uint16_t *p) {
     uint32_t bits = (uint32_t)(*p & 0x7fff) << 13;
     float x;
