@@ -2,8 +2,10 @@
 #ifndef PANTILE_PANTILE_H
 #define PANTILE_PANTILE_H
 
+#include <pantile/attention.h>
 #include <pantile/base.h>
 #include <pantile/hstu.h>
 #include <pantile/jagged.h>
+#include <pantile/nsa.h>
 
 #endif
