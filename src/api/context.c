@@ -91,6 +91,7 @@ void ptl_context_destroy(struct ptl_context *ctx) {
     pthread_mutex_destroy(&ctx->lock);
     free(ctx->plan.data);
     free(ctx->scratch.data);
+    free(ctx->between.data);
     free(ctx);
 }
 
@@ -104,7 +105,7 @@ enum ptl_status ptl_context_get_info(struct ptl_context *ctx, struct ptl_context
     info->executor = ctx->executor.kind;
     info->isa = ctx->isa;
     info->num_threads = ctx->executor.n_threads;
-    info->scratch_bytes = ctx->plan.bytes + ctx->scratch.bytes;
+    info->scratch_bytes = ctx->plan.bytes + ctx->scratch.bytes + ctx->between.bytes;
     pthread_mutex_unlock(&ctx->lock);
     return PTL_OK;
 }

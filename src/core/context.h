@@ -20,6 +20,7 @@ struct ptl_context {
     struct ptl_executor executor;
     struct ptl_arena plan;    /* task lists: one call, all threads read */
     struct ptl_arena scratch; /* n_workers equal parts, one a slot */
+    struct ptl_arena between; /* arrays from one operator to the next, in calls that run several */
 };
 
 /* At least `bytes` bytes, 64-byte aligned, contents undefined; NULL when there is no memory. */

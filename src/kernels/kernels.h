@@ -27,6 +27,12 @@
 /* Bounds on every level's panel (the bits of a mask word) and key_tile. */
 enum { PTL_MAX_PANEL = 64, PTL_MAX_KEY_TILE = 128 };
 
+/* n rows of values at one stride; a tile may consist of several such. */
+struct ptl_run {
+    const float *rows;
+    int n;
+};
+
 struct ptl_kernels {
     const char *name; /* the level: "avx2" */
     int lanes;        /* floats per vector */

@@ -8,15 +8,19 @@
 #include "kernels.h"
 #include "simd/vec.h"
 
-/* How a block's sums meet what is in memory; PARTIAL: only the first `width` columns of c exist. */
-enum sink { OVERWRITE, ADD, ADD_TO_ZERO, PARTIAL_ADD, PARTIAL_ADD_TO_ZERO };
+/* How a block's sums meet what is in memory; PARTIAL: only the first `width` columns of c exist.
+ * RESCALE: c times a factor for each lane, plus the sum. */
+enum sink { OVERWRITE, ADD, ADD_TO_ZERO, RESCALE, PARTIAL_ADD, PARTIAL_ADD_TO_ZERO };
 
 /* The operands of c[m][lane] = c0 + sum over x of b(m, x) * a[x][lane]. b comes in parts of `part`
- * values of x: b(m, x) = b[x / part * b_part + m * bm + x % part * bx]. */
+ * values of x, b(m, x) = b[x / part * b_part + m * bm + x % part * bx], or, with runs, in parts of
+ * any length that lie anywhere: value x % part of run r is runs[r].rows[b_offset + m * bm + ... * bx]. */
 struct operands {
     const float *a, *b;
     float *c;
-    ptrdiff_t a_step, bm, bx, b_part, c_step;
+    const struct ptl_run *runs;
+    const float *factor;
+    ptrdiff_t a_step, bm, bx, b_part, b_offset, c_step;
     int part, nx, width;
 };
 
@@ -26,9 +30,13 @@ struct operands {
 V_INLINE void register_block(const int nv, const int nr, const enum sink sink, struct operands o) {
     vf acc[12][V_PANEL];
     UNROLL for (int m = 0; m < nr; m++) UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_zero();
-    for (int left = o.nx; left > 0; left -= o.part, o.b += o.b_part) {
+    for (int left = o.nx, n; left > 0; left -= n, o.b += o.b_part) {
         const float *at = o.b;
-        const int n = left < o.part ? left : o.part;
+        n = left < o.part ? left : o.part;
+        if (o.runs) {
+            at = o.runs->rows + o.b_offset;
+            n = o.runs++->n;
+        }
         UNROLL_4 for (int x = 0; x < n; x++) {
             vf line[V_PANEL];
             UNROLL for (int v = 0; v < nv; v++) line[v] = v_load(o.a + v * V_LANES);
@@ -46,6 +54,8 @@ V_INLINE void register_block(const int nv, const int nr, const enum sink sink, s
         if (sink == OVERWRITE) v_store(p, acc[m][v]);
         if (sink == ADD) v_store(p, v_add(v_load(p), acc[m][v]));
         if (sink == ADD_TO_ZERO) v_store(p, v_add(v_zero(), acc[m][v]));
+        if (sink == RESCALE)
+            v_store(p, v_fma(v_load(p), v_load(o.factor + v * V_LANES), acc[m][v]));
         if (sink == PARTIAL_ADD) v_store_n(p, v_add(v_load_n(p, o.width), acc[m][v]), o.width);
         if (sink == PARTIAL_ADD_TO_ZERO) v_store_n(p, v_add(v_zero(), acc[m][v]), o.width);
     }
@@ -58,6 +68,7 @@ V_INLINE void register_rows(const int nv, const int nr, const enum sink sink, st
     do {                                                                                           \
         register_block(nv, rows, sink, o);                                                         \
         o.b += rows * o.bm;                                                                        \
+        o.b_offset += rows * o.bm;                                                                 \
         o.c += rows * o.c_step;                                                                    \
         nm -= rows;                                                                                \
     } while (0)

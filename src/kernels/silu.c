@@ -3,39 +3,21 @@
 #include <float.h>
 
 #include "kernels.h"
+#include "simd/exp2.h"
 #include "simd/vec.h"
 
 enum { W = V_PANEL * V_LANES };
 
-/* 2^f on [-1/2, 1/2] with relative error 9.3e-8, made by tools/gen_poly.py. */
-#define EXP2_C1 0.693147004f
-#define EXP2_C2 0.240222469f
-#define EXP2_C3 0.0555071086f
-#define EXP2_C4 0.00967129134f
-#define EXP2_C5 0.00132695213f
-
 #define STEP UNROLL for (int i = 0; i < n; i++)
 
-/* p[i] = 1 + e^-x[i] = 1 + 2^t, t = -x log2(e), for n vectors at once: one vector is a chain of
- * some 60 cycles, so several go through each step side by side.
- *
- * t is held in [-126, 128]: below, 1 + 2^t is 1; at 128 f is 0, so 2^t is 1.0 with the exponent
- * raised to that of infinity. NaN passes, as v_max and v_min return their second operand for it. */
+/* p[i] = 1 + e^-x[i] = 1 + 2^t, t = -x log2(e), for n vectors at once. t is held in [-126, 128]:
+ * below, 1 + 2^t is 1. NaN passes, as v_max and v_min return their second operand for it. */
 V_INLINE void one_plus_exp(const vf *x, vf *p, const int n) {
-    vf t[4], f[4];
+    vf t[4];
     STEP t[i] = v_mul(x[i], v_splat(-1.44269504f));
     STEP t[i] = v_max(v_splat(-126.0f), t[i]);
     STEP t[i] = v_min(v_splat(128.0f), t[i]);
-    STEP p[i] = v_add(t[i], v_splat(V_ROUND_MAGIC));
-    STEP f[i] = v_sub(p[i], v_splat(V_ROUND_MAGIC));
-    STEP f[i] = v_sub(t[i], f[i]);
-    STEP t[i] = p[i];
-    STEP p[i] = v_fma(v_splat(EXP2_C5), f[i], v_splat(EXP2_C4));
-    STEP p[i] = v_fma(p[i], f[i], v_splat(EXP2_C3));
-    STEP p[i] = v_fma(p[i], f[i], v_splat(EXP2_C2));
-    STEP p[i] = v_fma(p[i], f[i], v_splat(EXP2_C1));
-    STEP p[i] = v_fma(p[i], f[i], v_splat(1.0f));
-    STEP p[i] = v_exp2_scale(p[i], t[i]);
+    exp2_bounded(t, p, n);
     STEP p[i] = v_add(p[i], v_splat(1.0f));
 }
 

@@ -5,13 +5,14 @@
  *   v_load/v_store  V_LANES floats, any alignment; *_n: the first n (1..V_LANES), nothing past them
  *   v_fma(a,b,c)    a*b + c, one rounding where the level has fused multiply-add
  *   v_max(a,b)      b where either is NaN    v_min likewise
+ *   v_not_less(a,b) yes where a >= b, and where either is NaN
  *   v_exp2_scale(p, t)  p * 2^n, where t = n + V_ROUND_MAGIC came from adding the magic number
  *   v_mask(bits)    lane i from bit i        v_keep(m, a)  a where m, else +0
  *   v_from_bf16(p), v_to_bf16(p, x)  V_LANES halves at p, rounded to nearest even; f16 likewise
- *   vd                 V_LANES doubles; vd_load, vd_store; vd_add(a, x) adds the floats of x, widened
- *   v_stream(p, x)     v_store to a multiple of a vector, past the caches: the line is not read before it
- *                      is written. A plain store where there is no such
- *   v_stream_end()     orders the streamed stores before what follows
+ *   vd              V_LANES doubles; vd_load, vd_store; vd_add(a, x) adds the floats of x, widened
+ *   v_stream(p, x)  v_store to a multiple of a vector, past the caches: the line is not read
+ *                   before it is written. A plain store where there is no such
+ *   v_stream_end()  orders the streamed stores before what follows
  *   v_transpose(r)  the V_LANES x V_LANES square in r[0..V_LANES-1], in place
  *
  * Tile shapes, tuned per level (docs/performance.md):

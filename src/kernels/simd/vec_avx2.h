@@ -28,6 +28,7 @@ V_INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 V_INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 V_INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 V_INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+V_INLINE vm v_not_less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_NLT_UQ); }
 V_INLINE vf v_exp2_scale(vf p, vf t) {
     __m256i n = _mm256_slli_epi32(_mm256_castps_si256(t), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), n));

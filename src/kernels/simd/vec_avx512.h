@@ -25,6 +25,7 @@ V_INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 V_INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 V_INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 V_INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+V_INLINE vm v_not_less(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 V_INLINE vf v_exp2_scale(vf p, vf t) {
     __m512i n = _mm512_slli_epi32(_mm512_castps_si512(t), 23);
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));

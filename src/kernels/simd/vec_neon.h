@@ -40,6 +40,7 @@ V_INLINE vf v_keep(vm m, vf a) {
 V_INLINE vf v_select(vm m, vf a, vf b) { return vbslq_f32(m, a, b); }
 V_INLINE vf v_max(vf a, vf b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
 V_INLINE vf v_min(vf a, vf b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+V_INLINE vm v_not_less(vf a, vf b) { return vmvnq_u32(vcltq_f32(a, b)); }
 V_INLINE vf v_exp2_scale(vf p, vf t) {
     int32x4_t n = vshlq_n_s32(vreinterpretq_s32_f32(t), 23);
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(p), n));

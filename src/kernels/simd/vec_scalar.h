@@ -25,6 +25,7 @@ V_INLINE vf v_div(vf a, vf b) { return a / b; }
 V_INLINE vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 V_INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 V_INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
+V_INLINE vm v_not_less(vf a, vf b) { return !(a < b); }
 V_INLINE vf v_exp2_scale(vf p, vf t) {
     int32_t n, x;
     memcpy(&n, &t, 4);

@@ -1,0 +1,255 @@
+/* Work distribution of softmax attention: blocks, which of them are cut into splits, and the order
+ * in which workers draw. What a block does is nsa_block.h. */
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../core/arith.h"
+#include "nsa_block.h"
+#include "schedule.h"
+
+/* Lanes of a block: more share a key tile's way from memory, but queries, sums and two tiles should
+ * stay in a second-level cache of 512 KiB. */
+enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_LANES = 192 };
+
+/* The order in which units are drawn. Splits of shared blocks come first and last: what is between
+ * hides the selection, which one worker does. */
+enum { WHOLE = PTL_NSA_PHASES, N_KINDS };
+static const int ORDER[N_KINDS] = {PTL_NSA_CMP, PTL_NSA_SWA, WHOLE, PTL_NSA_POOL, PTL_NSA_SLC};
+
+/* A block that several workers compute, split by split. */
+struct shared_block {
+    struct ptl_nsa_block block;
+    int64_t n_units[PTL_NSA_PHASES];
+    _Atomic int64_t cmp_left, pool_left, all_left; /* units that are not done */
+    _Atomic bool merged, selected;
+};
+
+struct nsa_job {
+    const struct ptl_nsa_problem *p;
+    const struct ptl_kernels *k;
+    int64_t block_rows;
+    double total_cost;
+    int n_threads;
+    struct shared_block *shared;
+    int64_t n_shared, n_units[N_KINDS];
+    size_t shared_bytes; /* memory of their blocks */
+    struct ptl_schedule whole;
+    char *scratch;
+    size_t scratch_bytes; /* of a worker, with a whole block */
+    _Atomic int64_t drawn;
+};
+
+static int64_t choose_block_rows(const struct ptl_nsa_problem *p, const struct ptl_kernels *k) {
+    int64_t lanes = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float));
+    if (lanes > MAX_BLOCK_LANES) lanes = MAX_BLOCK_LANES;
+    if (lanes < k->panel) lanes = k->panel;
+    return ptl_max64(1, lanes / p->group);
+}
+
+/* ---- Planning --------------------------------------------------------------------------------- */
+
+/* Calls fn for every block of every sequence and kv head. */
+typedef void block_fn(struct nsa_job *job, struct ptl_nsa_block *b);
+
+static void each_block(struct nsa_job *job, block_fn *fn) {
+    const struct ptl_nsa_problem *p = job->p;
+    for (int64_t s = 0; s < p->n_seqs; s++) {
+        const struct ptl_nsa_seq seq = ptl_nsa_sequence(p, s);
+        for (int64_t row = 0; row < seq.n_q; row += job->block_rows)
+            for (int64_t head = 0; head < p->n_k_heads; head++) {
+                struct ptl_nsa_block b;
+                const int n = (int)ptl_min64(job->block_rows, seq.n_q - row);
+                ptl_nsa_block_init(&b, p, job->k, &seq, head, row, n);
+                fn(job, &b);
+            }
+    }
+}
+
+/* Multiply-adds, and something for what a block has to load and store. */
+static int64_t cost_of(const struct ptl_nsa_block *b) {
+    int64_t cost = 8 * b->n_rows * b->p->group * (b->p->dqk + b->p->dv);
+    for (int phase = 0; phase < PTL_NSA_PHASES; phase++) cost += ptl_nsa_block_cost(b, phase);
+    return cost;
+}
+
+static void add_cost(struct nsa_job *job, struct ptl_nsa_block *b) {
+    job->total_cost += (double)cost_of(b);
+}
+
+/* Whether the others would wait for the block if one worker computed it. */
+static bool is_shared(const struct nsa_job *job, const struct ptl_nsa_block *b) {
+    return job->n_threads > 1 && 8.0 * job->n_threads * (double)cost_of(b) > job->total_cost;
+}
+
+static void count_block(struct nsa_job *job, struct ptl_nsa_block *b) {
+    struct ptl_nsa_worker w;
+    size_t bytes = ptl_nsa_worker_memory(&w, b, NULL);
+    b->shared = is_shared(job, b);
+    if (b->shared) {
+        job->n_shared++;
+        job->shared_bytes += ptl_nsa_block_memory(b, NULL);
+    } else {
+        ptl_schedule_count(&job->whole, cost_of(b));
+        bytes += ptl_nsa_block_memory(b, NULL);
+    }
+    if (bytes > job->scratch_bytes) job->scratch_bytes = bytes;
+}
+
+static void place_block(struct nsa_job *job, struct ptl_nsa_block *b) {
+    const int64_t key = b->seq.index * job->p->n_k_heads + b->head;
+    if (!is_shared(job, b)) {
+        ptl_schedule_place(&job->whole, (struct ptl_block){key, b->row}, cost_of(b));
+        return;
+    }
+    struct shared_block *s = &job->shared[job->n_shared++];
+    int64_t all = 0;
+    s->block = *b;
+    s->block.shared = true;
+    for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
+        s->n_units[phase] = b->n_splits[phase] * (phase == PTL_NSA_SLC ? b->n_rows : 1);
+        /* Rows that see no compressed key have a selection all the same. */
+        if (phase == PTL_NSA_CMP && job->p->has_cmp && s->n_units[phase] == 0)
+            s->n_units[phase] = 1;
+        job->n_units[phase] += s->n_units[phase];
+        all += s->n_units[phase];
+    }
+    atomic_init(&s->cmp_left, s->n_units[PTL_NSA_CMP]);
+    atomic_init(&s->pool_left, s->n_units[PTL_NSA_POOL]);
+    atomic_init(&s->all_left, all);
+    atomic_init(&s->merged, false);
+    atomic_init(&s->selected, false);
+}
+
+/* ---- Workers ---------------------------------------------------------------------------------- */
+
+static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch, int64_t i) {
+    const struct ptl_nsa_problem *p = job->p;
+    const struct ptl_block at = job->whole.blocks[i];
+    const struct ptl_nsa_seq seq = ptl_nsa_sequence(p, at.seq / p->n_k_heads);
+    struct ptl_nsa_block b;
+    ptl_nsa_block_init(&b, p, job->k, &seq, at.seq % p->n_k_heads, at.row,
+                       (int)ptl_min64(job->block_rows, seq.n_q - at.row));
+    ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
+    ptl_nsa_block_walk(&b, w, PTL_NSA_CMP, 0, b.n_splits[PTL_NSA_CMP]);
+    ptl_nsa_block_merge(&b);
+    ptl_nsa_block_walk(&b, w, PTL_NSA_POOL, 0, b.n_splits[PTL_NSA_POOL]);
+    ptl_nsa_block_select(&b, w);
+    ptl_nsa_block_walk(&b, w, PTL_NSA_SWA, 0, b.n_splits[PTL_NSA_SWA]);
+    ptl_nsa_block_walk(&b, w, PTL_NSA_SLC, 0, b.n_splits[PTL_NSA_SLC] * b.n_rows);
+    ptl_nsa_block_finish(&b, w);
+    w->loaded.block = NULL; /* the next block may lie where this one did */
+}
+
+/* What is waited for is done by units that were drawn before, so it comes, whoever runs. */
+static void wait_for(const _Atomic bool *flag) {
+    for (int i = 0; !atomic_load_explicit(flag, memory_order_acquire); i++)
+        if (i >= 100) sched_yield();
+}
+
+static bool was_last(_Atomic int64_t *left) {
+    return atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) == 1;
+}
+
+static void compute_split(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch,
+                          struct shared_block *s, enum ptl_nsa_phase phase, int64_t split) {
+    struct ptl_nsa_block *b = &s->block;
+    bool scores = false;
+    if (w->loaded.block != b) ptl_nsa_worker_memory(w, b, scratch);
+    if (phase == PTL_NSA_POOL) wait_for(&s->merged);
+    if (phase == PTL_NSA_SLC && job->p->selects) wait_for(&s->selected);
+    if (split < b->n_splits[phase] || phase == PTL_NSA_SLC)
+        ptl_nsa_block_walk(b, w, phase, split, split + 1);
+    if (phase == PTL_NSA_CMP && was_last(&s->cmp_left)) {
+        ptl_nsa_block_merge(b);
+        atomic_store_explicit(&s->merged, true, memory_order_release);
+        scores = s->n_units[PTL_NSA_POOL] == 0;
+    }
+    if (phase == PTL_NSA_POOL) scores = was_last(&s->pool_left);
+    if (scores) {
+        ptl_nsa_block_select(b, w);
+        atomic_store_explicit(&s->selected, true, memory_order_release);
+    }
+    if (was_last(&s->all_left)) ptl_nsa_block_finish(b, w);
+}
+
+static void nsa_worker(void *data, int slot) {
+    struct nsa_job *job = data;
+    char *scratch = job->scratch + (size_t)slot * job->scratch_bytes;
+    struct ptl_nsa_worker w;
+    w.loaded.block = NULL;
+    for (;;) {
+        int64_t unit = atomic_fetch_add_explicit(&job->drawn, 1, memory_order_relaxed);
+        int i = 0;
+        while (i < N_KINDS && unit >= job->n_units[ORDER[i]]) unit -= job->n_units[ORDER[i++]];
+        if (i == N_KINDS) return;
+        if (ORDER[i] == WHOLE) {
+            compute_whole(job, &w, scratch, unit);
+            continue;
+        }
+        const enum ptl_nsa_phase phase = (enum ptl_nsa_phase)ORDER[i];
+        struct shared_block *s = job->shared;
+        while (unit >= s->n_units[phase]) unit -= s++->n_units[phase];
+        compute_split(job, &w, scratch, s, phase, unit);
+    }
+}
+
+/* Costs, counts and memory; n_workers 0: there is nothing to do. */
+static enum ptl_status plan(struct ptl_context *ctx, const struct ptl_nsa_problem *p,
+                            struct nsa_job *job, int *n_workers) {
+    /* not cleared as a whole: the schedule is 8 KiB */
+    job->p = p;
+    job->k = ctx->kernels;
+    job->block_rows = choose_block_rows(p, job->k);
+    job->total_cost = 0.0;
+    job->shared = NULL;
+    job->n_shared = 0;
+    job->shared_bytes = job->scratch_bytes = 0;
+    memset(job->n_units, 0, sizeof job->n_units);
+    atomic_init(&job->drawn, 0);
+    ptl_schedule_begin(&job->whole, 1);
+
+    *n_workers = 0;
+    each_block(job, add_cost);
+    if (job->total_cost == 0.0) return PTL_OK;
+    const double worth = job->total_cost / PTL_WORTH_A_THREAD;
+    job->n_threads = ctx->executor.n_threads;
+    if (worth < job->n_threads) job->n_threads = worth < 1.0 ? 1 : (int)worth;
+    each_block(job, count_block);
+    job->n_units[WHOLE] = job->whole.n_tasks;
+
+    struct ptl_pieces m = {NULL, 0};
+    for (int pass = 0; pass < 2; pass++) {
+        job->whole.blocks = ptl_take(&m, (size_t)job->whole.n_tasks * sizeof(struct ptl_block));
+        job->shared = ptl_take(&m, (size_t)job->n_shared * sizeof *job->shared);
+        if (pass == 1) break;
+        m = (struct ptl_pieces){ptl_arena_reserve(&ctx->plan, m.used + job->shared_bytes), 0};
+        if (!m.base) return PTL_ERR_NOMEM;
+    }
+    ptl_schedule_order(&job->whole, job->whole.blocks, job->n_threads);
+    job->n_shared = 0;
+    each_block(job, place_block);
+    for (int64_t i = 0; i < job->n_shared; i++)
+        m.used += ptl_nsa_block_memory(&job->shared[i].block, m.base + m.used);
+
+    int64_t n_units = 0;
+    for (int i = 0; i < N_KINDS; i++) n_units += job->n_units[i];
+    *n_workers = (int)ptl_min64(job->n_threads, n_units);
+    job->scratch_bytes = ptl_round_up(job->scratch_bytes, 4096) + 64; /* not on one cache set */
+    job->scratch = ptl_arena_reserve(&ctx->scratch, (size_t)*n_workers * job->scratch_bytes);
+    return job->scratch ? PTL_OK : PTL_ERR_NOMEM;
+}
+
+enum ptl_status ptl_nsa_reserve(struct ptl_context *ctx, const struct ptl_nsa_problem *p) {
+    struct nsa_job job;
+    int n_workers;
+    return plan(ctx, p, &job, &n_workers);
+}
+
+enum ptl_status ptl_nsa_run(struct ptl_context *ctx, const struct ptl_nsa_problem *p) {
+    struct nsa_job job;
+    int n_workers;
+    if (plan(ctx, p, &job, &n_workers) != PTL_OK) return PTL_ERR_NOMEM;
+    if (n_workers > 0) ptl_executor_run(&ctx->executor, n_workers, nsa_worker, &job);
+    return PTL_OK;
+}

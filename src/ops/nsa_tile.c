@@ -1,0 +1,207 @@
+/* Runs of a tile, panels of queries, and the stages. The arithmetic is in src/kernels. */
+#include "nsa_tile.h"
+
+#include <math.h>
+
+#include "../core/arith.h"
+#include "hstu_tile.h" /* ptl_staged_stride */
+
+/* Keys or columns of a product between two requests for the next tile: a multiple of every register
+ * block. */
+enum { STEP = 24 };
+
+static bool is_half(const struct ptl_nsa_problem *p) {
+    return p->dtype != PTL_F32;
+}
+
+/* ---- Tiles ------------------------------------------------------------------------------------ */
+
+void ptl_nsa_tile_add(struct ptl_nsa_tile *t, const struct ptl_nsa_store *from, int64_t seq,
+                      int64_t kv_head, int64_t begin, int64_t end) {
+    for (int64_t j = begin, n; j < end; j += n) {
+        n = end - j;
+        if (from->table.data) n = ptl_min64(n, from->page_size - j % from->page_size);
+        t->at[t->n_runs].k = ptl_nsa_store_at(from, &from->k, seq, j, kv_head);
+        t->at[t->n_runs].v =
+            from->v.data ? ptl_nsa_store_at(from, &from->v, seq, j, kv_head) : NULL;
+        t->at[t->n_runs++].n = (int)n;
+        t->n_keys += (int)n;
+    }
+}
+
+/* Offsets in floats of the parts of a stage, and the size of all. */
+struct parts {
+    size_t bits, k, v, row, rounded, end;
+};
+
+static struct parts parts_of(const struct ptl_nsa_problem *p, const struct ptl_kernels *k) {
+    const size_t tile = PTL_NSA_TILE, panel = (size_t)k->panel;
+    const size_t k_row = (size_t)ptl_staged_stride(p->dqk),
+                 v_row = (size_t)ptl_staged_stride(p->dv);
+    struct parts x;
+    x.bits = ptl_round_up(tile * panel, 16);
+    x.k = x.bits + tile * 2;
+    x.v = x.k + (is_half(p) ? tile * k_row : 0);
+    x.row = x.v + (is_half(p) ? tile * v_row : 0);
+    x.rounded = x.row + panel * (k_row > v_row ? k_row : v_row);
+    x.end = x.rounded + (p->score_dtype != PTL_F32 ? tile * panel / 2 : 0);
+    return x;
+}
+
+size_t ptl_nsa_stage_bytes(const struct ptl_nsa_problem *p, const struct ptl_kernels *k) {
+    return ptl_round_up(parts_of(p, k).end * sizeof(float), 64);
+}
+
+struct ptl_nsa_stage ptl_nsa_stage_at(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
+                                      void *memory) {
+    const struct parts x = parts_of(p, k);
+    float *at = memory;
+    if (!at) return (struct ptl_nsa_stage){0};
+    return (struct ptl_nsa_stage){at,         (uint64_t *)(at + x.bits),   at + x.k, at + x.v,
+                                  at + x.row, (uint16_t *)(at + x.rounded)};
+}
+
+void ptl_nsa_tile_load(struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
+                       const struct ptl_kernels *k, const struct ptl_nsa_store *from,
+                       const struct ptl_nsa_stage *stage) {
+    t->finite = -1;
+    t->k_stride = from->k.row_stride;
+    t->v_stride = from->v.row_stride;
+    t->n_float_runs = t->n_runs;
+    if (!is_half(p)) {
+        for (int i = 0; i < t->n_runs; i++) {
+            t->keys[i] = (struct ptl_run){(const float *)t->at[i].k, t->at[i].n};
+            t->values[i] = (struct ptl_run){(const float *)t->at[i].v, t->at[i].n};
+        }
+        return;
+    }
+    t->k_stride = ptl_staged_stride(p->dqk);
+    t->v_stride = ptl_staged_stride(p->dv);
+    t->n_float_runs = 1;
+    t->keys[0] = (struct ptl_run){stage->k, t->n_keys};
+    t->values[0] = (struct ptl_run){stage->v, t->n_keys};
+    for (int i = 0, j = 0; i < t->n_runs; j += t->at[i++].n) {
+        ptl_widen_rows(k, p->dtype, t->at[i].k, from->k.row_stride, t->at[i].n, p->dqk,
+                       stage->k + j * t->k_stride, t->k_stride);
+        if (from->v.data)
+            ptl_widen_rows(k, p->dtype, t->at[i].v, from->v.row_stride, t->at[i].n, p->dv,
+                           stage->v + j * t->v_stride, t->v_stride);
+    }
+}
+
+struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
+                                      const struct ptl_nsa_store *from, int n_panels) {
+    const int64_t bytes = from->k.elem_bytes;
+    const int n_parts = n_panels * ((PTL_NSA_TILE + STEP - 1) / STEP + (p->dv + STEP - 1) / STEP);
+    return (struct ptl_nsa_ahead){
+        .tile = t,
+        .k_step = from->k.row_stride * bytes,
+        .v_step = from->v.row_stride * bytes,
+        .k_bytes = p->dqk * bytes,
+        .v_bytes = from->v.data ? p->dv * bytes : 0,
+        .rows_per_part = t ? (t->n_keys + n_parts - 1) / n_parts : 0,
+    };
+}
+
+static void ask_row(const char *row, int64_t bytes) {
+    for (int64_t x = 0; x < bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
+}
+
+static void ask(struct ptl_nsa_ahead *a) {
+    for (int i = 0; i < a->rows_per_part && a->run < a->tile->n_runs; i++) {
+        ask_row(a->tile->at[a->run].k + a->row * a->k_step, a->k_bytes);
+        if (a->v_bytes) ask_row(a->tile->at[a->run].v + a->row * a->v_step, a->v_bytes);
+        if (++a->row == a->tile->at[a->run].n) {
+            a->row = 0;
+            a->run++;
+        }
+    }
+}
+
+/* ---- Panels ----------------------------------------------------------------------------------- */
+
+int ptl_nsa_cut_panels(const struct ptl_kernels *k, int n_lanes, struct ptl_nsa_panel *panels) {
+    const int nv_max = k->panel / k->lanes;
+    int vectors = (n_lanes + k->lanes - 1) / k->lanes, n = 0, lane = 0;
+    for (int left = (vectors + nv_max - 1) / nv_max; left > 0; left--) {
+        const int nv = (vectors + left - 1) / left;
+        const int lanes = nv * k->lanes < n_lanes - lane ? nv * k->lanes : n_lanes - lane;
+        panels[n++] = (struct ptl_nsa_panel){lane, lanes, nv};
+        lane += lanes;
+        vectors -= nv;
+    }
+    return n;
+}
+
+void ptl_nsa_load_panel(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
+                        const struct ptl_rows *q, const struct ptl_nsa_seq *seq, int64_t row,
+                        int64_t head, const struct ptl_nsa_panel *panel, float *q_panel,
+                        const struct ptl_nsa_stage *stage) {
+    const float *rows[PTL_MAX_PANEL];
+    const int64_t stride = ptl_staged_stride(p->dqk);
+    for (int i = 0; i < panel->n_lanes; i++) {
+        const int64_t lane = panel->lane + i;
+        const void *x =
+            ptl_rows_at(q, seq->b, seq->q_row + row + lane / p->group, head + lane % p->group);
+        rows[i] = x;
+        if (!is_half(p)) continue;
+        ptl_widen_rows(k, p->dtype, x, 0, 1, p->dqk, stage->row + i * stride, stride);
+        rows[i] = stage->row + i * stride;
+    }
+    k->panel_load_f32(rows, panel->n_lanes, p->dqk, q_panel);
+}
+
+/* ---- Stages ----------------------------------------------------------------------------------- */
+
+void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
+                         const struct ptl_nsa_tile *t, int nv, const float *q_panel,
+                         const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead) {
+    float *s = stage->s;
+    for (int i = 0; i < t->n_float_runs; i++)
+        for (int x = 0, n; x < t->keys[i].n; x += n, s += n * k->panel) {
+            n = t->keys[i].n - x < STEP ? t->keys[i].n - x : STEP;
+            ask(ahead);
+            k->tile_qk_f32(nv, q_panel, t->keys[i].rows + x * t->k_stride, t->k_stride, n, p->dqk,
+                           s);
+        }
+}
+
+static bool values_finite(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
+                          struct ptl_nsa_tile *t) {
+    if (t->finite < 0) {
+        t->finite = 1;
+        for (int i = 0; i < t->n_float_runs; i++)
+            t->finite &= k->rows_finite_f32(t->values[i].rows, t->v_stride, t->values[i].n, p->dv);
+    }
+    return t->finite;
+}
+
+void ptl_nsa_tile_weigh(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
+                        struct ptl_nsa_tile *t, int nv, const uint64_t *bits, const float *given,
+                        struct ptl_softmax_state *state, const struct ptl_nsa_stage *stage,
+                        struct ptl_nsa_ahead *ahead) {
+    float factor[PTL_MAX_PANEL];
+    if (given) {
+        for (int i = 0; i < k->panel; i++) factor[i] = 1.0f;
+        k->tile_weights_f32(nv, stage->s, t->n_keys, p->scale, bits, given);
+    } else {
+        k->tile_softmax_f32(nv, stage->s, t->n_keys, p->scale, bits, state->m, state->z, factor);
+    }
+    if (p->score_dtype != PTL_F32) {
+        const int n = nv * k->lanes;
+        ptl_narrow_rows(k, p->score_dtype, stage->s, k->panel, t->n_keys, n, stage->rounded, n);
+        ptl_widen_rows(k, p->score_dtype, stage->rounded, n, t->n_keys, n, stage->s, k->panel);
+    }
+    const float *rescale = state->empty ? NULL : factor;
+    if (state->o && bits && !values_finite(p, k, t)) {
+        k->tile_pv_runs_masked_f32(nv, stage->s, t->values, t->v_stride, t->n_keys, p->dv, state->o,
+                                   rescale, bits);
+    } else if (state->o) {
+        for (int x = 0; x < p->dv; x += STEP) {
+            ask(ahead);
+            k->tile_pv_runs_f32(nv, stage->s, t->values, t->v_stride, t->n_keys, x,
+                                p->dv - x < STEP ? p->dv - x : STEP, state->o, rescale);
+        }
+    }
+    state->empty = false;
+}
