@@ -20,7 +20,7 @@ struct ptl_nsa_store {
 
 /* Splits of a branch, in keys: where states begin anew (docs/architecture.md). */
 enum {
-    PTL_NSA_TILE = 128,
+    PTL_NSA_TILE = 64,
     PTL_NSA_SPLIT = 256,       /* compressed, selected and sliding */
     PTL_ATTENTION_SPLIT = 1024 /* full attention: a long decode should not leave many states */
 };

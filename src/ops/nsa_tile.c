@@ -7,8 +7,12 @@
 #include "hstu_tile.h" /* ptl_staged_stride */
 
 /* Keys or columns of a product between two requests for the next tile: a multiple of every register
- * block. */
-enum { STEP = 24 };
+ * block, and about the same time for any panel. */
+enum { LINE = 64 };
+
+static int step_of(int nv) {
+    return nv == 1 ? 24 : nv == 2 ? 12 : 8;
+}
 
 static bool is_half(const struct ptl_nsa_problem *p) {
     return p->dtype != PTL_F32;
@@ -90,31 +94,44 @@ void ptl_nsa_tile_load(struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
 }
 
 struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                                      const struct ptl_nsa_store *from, int n_panels) {
+                                      const struct ptl_nsa_store *from,
+                                      const struct ptl_nsa_panel *panels, int n_panels) {
     const int64_t bytes = from->k.elem_bytes;
-    const int n_parts = n_panels * ((PTL_NSA_TILE + STEP - 1) / STEP + (p->dv + STEP - 1) / STEP);
-    return (struct ptl_nsa_ahead){
+    struct ptl_nsa_ahead a = {
         .tile = t,
         .k_step = from->k.row_stride * bytes,
         .v_step = from->v.row_stride * bytes,
         .k_bytes = p->dqk * bytes,
         .v_bytes = from->v.data ? p->dv * bytes : 0,
-        .rows_per_part = t ? (t->n_keys + n_parts - 1) / n_parts : 0,
     };
+    int64_t parts = 0;
+    for (int i = 0; i < n_panels; i++)
+        parts += (PTL_NSA_TILE + (a.v_bytes ? p->dv : 0)) / step_of(panels[i].nv) + 1;
+    const int64_t lines = (a.k_bytes + LINE - 1) / LINE + (a.v_bytes + LINE - 1) / LINE;
+    if (t) a.lines_per_part = (int)((t->n_keys * lines + parts - 1) / parts);
+    return a;
 }
 
-static void ask_row(const char *row, int64_t bytes) {
-    for (int64_t x = 0; x < bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
+static bool next_segment(struct ptl_nsa_ahead *a) {
+    if (a->run == a->tile->n_runs) return false;
+    const int n = a->tile->at[a->run].n;
+    const bool values = a->row >= n;
+    const int64_t step = values ? a->v_step : a->k_step, bytes = values ? a->v_bytes : a->k_bytes;
+    const int rows = step == bytes ? n : 1, row = values ? a->row - n : a->row;
+    a->at = (values ? a->tile->at[a->run].v : a->tile->at[a->run].k) + row * step;
+    a->end = a->at + rows * bytes;
+    a->row += rows;
+    if (a->row < (a->v_bytes ? 2 * n : n)) return true;
+    a->row = 0;
+    a->run++;
+    return true;
 }
 
 static void ask(struct ptl_nsa_ahead *a) {
-    for (int i = 0; i < a->rows_per_part && a->run < a->tile->n_runs; i++) {
-        ask_row(a->tile->at[a->run].k + a->row * a->k_step, a->k_bytes);
-        if (a->v_bytes) ask_row(a->tile->at[a->run].v + a->row * a->v_step, a->v_bytes);
-        if (++a->row == a->tile->at[a->run].n) {
-            a->row = 0;
-            a->run++;
-        }
+    for (int i = 0; i < a->lines_per_part; i++) {
+        if (a->at >= a->end && !next_segment(a)) return;
+        __builtin_prefetch(a->at, 0, 2);
+        a->at += LINE;
     }
 }
 
@@ -156,10 +173,11 @@ void ptl_nsa_load_panel(const struct ptl_nsa_problem *p, const struct ptl_kernel
 void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                          const struct ptl_nsa_tile *t, int nv, const float *q_panel,
                          const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead) {
+    const int step = step_of(nv);
     float *s = stage->s;
     for (int i = 0; i < t->n_float_runs; i++)
         for (int x = 0, n; x < t->keys[i].n; x += n, s += n * k->panel) {
-            n = t->keys[i].n - x < STEP ? t->keys[i].n - x : STEP;
+            n = t->keys[i].n - x < step ? t->keys[i].n - x : step;
             ask(ahead);
             k->tile_qk_f32(nv, q_panel, t->keys[i].rows + x * t->k_stride, t->k_stride, n, p->dqk,
                            s);
@@ -197,10 +215,11 @@ void ptl_nsa_tile_weigh(const struct ptl_nsa_problem *p, const struct ptl_kernel
         k->tile_pv_runs_masked_f32(nv, stage->s, t->values, t->v_stride, t->n_keys, p->dv, state->o,
                                    rescale, bits);
     } else if (state->o) {
-        for (int x = 0; x < p->dv; x += STEP) {
+        const int step = step_of(nv);
+        for (int x = 0; x < p->dv; x += step) {
             ask(ahead);
             k->tile_pv_runs_f32(nv, stage->s, t->values, t->v_stride, t->n_keys, x,
-                                p->dv - x < STEP ? p->dv - x : STEP, state->o, rescale);
+                                p->dv - x < step ? p->dv - x : step, state->o, rescale);
         }
     }
     state->empty = false;

@@ -61,16 +61,19 @@ struct ptl_softmax_state {
     bool empty; /* no tile yet: o is not to be read */
 };
 
-/* Asks for the rows of a tile, a few at a time, while the one before it is computed: one burst of
- * requests would hold up the loads behind it. */
+/* Asks for the rows of a tile, a few lines at a time, while the one before it is computed: one burst
+ * of requests would hold up the loads behind it. */
 struct ptl_nsa_ahead {
     const struct ptl_nsa_tile *tile; /* NULL: nothing */
     int64_t k_step, v_step, k_bytes, v_bytes;
-    int run, row, rows_per_part;
+    int lines_per_part;
+    int run, row;         /* of the segment that comes next; rows of v count behind those of k */
+    const char *at, *end; /* the rest of this segment: a row, or rows without gaps between */
 };
 
 struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                                      const struct ptl_nsa_store *from, int n_panels);
+                                      const struct ptl_nsa_store *from,
+                                      const struct ptl_nsa_panel *panels, int n_panels);
 
 /* QK product of a panel into stage->s. */
 void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,

@@ -123,7 +123,7 @@ static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
     const struct ptl_nsa_problem *p = b->p;
     const struct ptl_nsa_stage *stage = &x->w->stage;
     const bool scored = x->phase == PTL_NSA_CMP || x->phase == PTL_NSA_POOL;
-    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(next, p, x->from, x->n_panels);
+    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(next, p, x->from, x->panels, x->n_panels);
     ptl_nsa_tile_load(tile, p, b->k, x->from, stage);
     for (int i = 0; i < x->n_panels; i++) {
         const enum tile_kind kind = mask_panel(x, &x->panels[i], begin, end);
