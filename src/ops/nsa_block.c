@@ -192,7 +192,7 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
         w->keys = keys;
         w->list_start = start;
         w->list_end = end;
-        w->loaded.block = NULL;
+        w->loaded.block = w->listed.block = NULL;
         w->tile = 0;
     }
     return m.used;

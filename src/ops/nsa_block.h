@@ -45,7 +45,7 @@ struct ptl_nsa_block {
     int32_t *idx; /* topk of every row */
 };
 
-/* Whose queries a worker's panels hold. */
+/* Which rows a worker has loaded something of. */
 struct ptl_nsa_loaded {
     const struct ptl_nsa_block *block;
     const void *q;
@@ -66,7 +66,12 @@ struct ptl_nsa_worker {
     int64_t *list_start; /* token ranges of a selection: where they begin, */
     int64_t *list_end;   /* and how many tokens there are up to their end */
     int n_list;
-    struct ptl_nsa_loaded loaded;
+    struct ptl_nsa_loaded loaded, listed; /* whose queries the panels hold, whose list this is */
+
+    /* The tile that this worker will probably want after its last split, into tiles[tile]; where it
+     * is from, or NULL when nobody knows. */
+    const struct ptl_nsa_store *(*peek)(void *job, struct ptl_nsa_worker *w);
+    void *job;
 };
 
 /* Which block, without memory, not shared. */
@@ -126,6 +131,10 @@ int64_t ptl_nsa_block_cost(const struct ptl_nsa_block *b, enum ptl_nsa_phase pha
 /* Splits [begin, end) of a phase; SLC counts those of all rows. */
 void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w, enum ptl_nsa_phase phase,
                         int64_t begin, int64_t end);
+
+/* The first tile of a split, for w->peek: where it is from, or NULL. */
+const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                                               enum ptl_nsa_phase phase, int64_t split);
 
 /* After all splits of CMP: the final states. After those of POOL as well, if there are any: scores
  * and selection. After all splits: results to the caller's arrays. */

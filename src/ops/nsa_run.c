@@ -130,6 +130,7 @@ static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *s
     struct ptl_nsa_block b;
     ptl_nsa_block_init(&b, p, job->k, &seq, at.seq % p->n_k_heads, at.row,
                        (int)ptl_min64(job->block_rows, seq.n_q - at.row));
+    w->peek = NULL;
     ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
     ptl_nsa_block_walk(&b, w, PTL_NSA_CMP, 0, b.n_splits[PTL_NSA_CMP]);
     ptl_nsa_block_merge(&b);
@@ -151,11 +152,34 @@ static bool was_last(_Atomic int64_t *left) {
     return atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) == 1;
 }
 
+/* What unit number *unit is: a phase of a block, and *unit becomes its split; or WHOLE, and it counts
+ * the whole blocks; or N_KINDS, there is no such unit. */
+static int find_unit(const struct nsa_job *job, int64_t *unit, struct shared_block **s) {
+    int i = 0;
+    while (i < N_KINDS && *unit >= job->n_units[ORDER[i]]) *unit -= job->n_units[ORDER[i++]];
+    if (i == N_KINDS || ORDER[i] == WHOLE) return i == N_KINDS ? N_KINDS : WHOLE;
+    *s = job->shared;
+    while (*unit >= (*s)->n_units[ORDER[i]]) *unit -= (*s)++->n_units[ORDER[i]];
+    return ORDER[i];
+}
+
+/* The unit that is to be drawn next, if nobody else comes first. */
+static const struct ptl_nsa_store *peek(void *data, struct ptl_nsa_worker *w) {
+    const struct nsa_job *job = data;
+    struct shared_block *s;
+    int64_t unit = atomic_load_explicit(&job->drawn, memory_order_relaxed);
+    const int kind = find_unit(job, &unit, &s);
+    if (kind >= PTL_NSA_PHASES) return NULL;
+    return ptl_nsa_block_peek(&s->block, w, (enum ptl_nsa_phase)kind, unit);
+}
+
 static void compute_split(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch,
                           struct shared_block *s, enum ptl_nsa_phase phase, int64_t split) {
     struct ptl_nsa_block *b = &s->block;
     bool scores = false;
     if (w->loaded.block != b) ptl_nsa_worker_memory(w, b, scratch);
+    w->peek = peek;
+    w->job = job;
     if (phase == PTL_NSA_POOL) wait_for(&s->merged);
     if (phase == PTL_NSA_SLC && job->p->selects) wait_for(&s->selected);
     if (split < b->n_splits[phase] || phase == PTL_NSA_SLC)
@@ -179,18 +203,12 @@ static void nsa_worker(void *data, int slot) {
     struct ptl_nsa_worker w;
     w.loaded.block = NULL;
     for (;;) {
+        struct shared_block *s;
         int64_t unit = atomic_fetch_add_explicit(&job->drawn, 1, memory_order_relaxed);
-        int i = 0;
-        while (i < N_KINDS && unit >= job->n_units[ORDER[i]]) unit -= job->n_units[ORDER[i++]];
-        if (i == N_KINDS) return;
-        if (ORDER[i] == WHOLE) {
-            compute_whole(job, &w, scratch, unit);
-            continue;
-        }
-        const enum ptl_nsa_phase phase = (enum ptl_nsa_phase)ORDER[i];
-        struct shared_block *s = job->shared;
-        while (unit >= s->n_units[phase]) unit -= s++->n_units[phase];
-        compute_split(job, &w, scratch, s, phase, unit);
+        const int kind = find_unit(job, &unit, &s);
+        if (kind == N_KINDS) return;
+        if (kind == WHOLE) compute_whole(job, &w, scratch, unit);
+        else compute_split(job, &w, scratch, s, (enum ptl_nsa_phase)kind, unit);
     }
 }
 

@@ -96,6 +96,7 @@ void ptl_nsa_tile_load(struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
 struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
                                       const struct ptl_nsa_store *from,
                                       const struct ptl_nsa_panel *panels, int n_panels) {
+    if (!t) return (struct ptl_nsa_ahead){0};
     const int64_t bytes = from->k.elem_bytes;
     struct ptl_nsa_ahead a = {
         .tile = t,
@@ -108,7 +109,7 @@ struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct
     for (int i = 0; i < n_panels; i++)
         parts += (PTL_NSA_TILE + (a.v_bytes ? p->dv : 0)) / step_of(panels[i].nv) + 1;
     const int64_t lines = (a.k_bytes + LINE - 1) / LINE + (a.v_bytes + LINE - 1) / LINE;
-    if (t) a.lines_per_part = (int)((t->n_keys * lines + parts - 1) / parts);
+    a.lines_per_part = (int)((t->n_keys * lines + parts - 1) / parts);
     return a;
 }
 

@@ -118,12 +118,13 @@ static void keep_no_score(const struct walk *x, int panel, int64_t begin, int n_
 }
 
 static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
-                     struct ptl_nsa_tile *tile, const struct ptl_nsa_tile *next) {
+                     struct ptl_nsa_tile *tile, const struct ptl_nsa_tile *next,
+                     const struct ptl_nsa_store *next_from) {
     struct ptl_nsa_block *b = x->b;
     const struct ptl_nsa_problem *p = b->p;
     const struct ptl_nsa_stage *stage = &x->w->stage;
     const bool scored = x->phase == PTL_NSA_CMP || x->phase == PTL_NSA_POOL;
-    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(next, p, x->from, x->panels, x->n_panels);
+    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(next, p, next_from, x->panels, x->n_panels);
     ptl_nsa_tile_load(tile, p, b->k, x->from, stage);
     for (int i = 0; i < x->n_panels; i++) {
         const enum tile_kind kind = mask_panel(x, &x->panels[i], begin, end);
@@ -167,8 +168,10 @@ static void run_split(struct walk *x, int64_t begin, int64_t end, int64_t set, b
         if (!*known) find_tile(x, at, stop, tile);
         w->tile ^= 1;
         *known = stop < next_stop;
+        const struct ptl_nsa_store *next_from = x->from;
         if (*known) find_tile(x, stop, next_stop, next = &w->tiles[w->tile]);
-        run_tile(x, at, stop, set, tile, next);
+        else if (w->peek && (next_from = w->peek(w->job, w)) != NULL) next = &w->tiles[w->tile];
+        run_tile(x, at, stop, set, tile, next, next_from);
     }
     for (int i = 0; i < x->n_panels && x->phase != PTL_NSA_POOL; i++) {
         const struct ptl_softmax_state s = ptl_nsa_state_at(b, x->states, set, x->first_panel + i);
@@ -202,8 +205,10 @@ static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
     const int64_t t = ptl_nsa_position(&b->seq, b->row + r);
     const int64_t entry = ptl_nsa_row_number(p, &b->seq, b->row + r) * p->n_k_heads + b->head;
     const int64_t n = p->selects ? p->topk : p->n_idx;
+    const struct ptl_nsa_loaded want = {b, NULL, b->row + r, 1};
     int64_t total = 0;
     w->n_list = 0;
+    w->listed = want;
     if (ptl_nsa_is_dense_row(b, r)) {
         w->list_start[0] = 0;
         w->list_end[w->n_list++] = t + 1;
@@ -217,6 +222,29 @@ static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
         total += ptl_min64(p->select_block, t + 1 - j * p->select_block);
         w->list_end[w->n_list++] = total;
     }
+}
+
+const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                                               enum ptl_nsa_phase phase, int64_t split) {
+    struct walk x = {.b = b, .w = w, .phase = phase, .from = &b->p->cmp, .end = b->n_cmp};
+    int64_t at = split * PTL_NSA_SPLIT;
+    if (phase == PTL_NSA_SWA) {
+        const int64_t size = b->p->swa_split;
+        at = ptl_max64(b->swa_begin, (b->swa_begin / size + split) * size);
+        x.from = &b->p->swa;
+        x.end = b->swa_end;
+    } else if (phase == PTL_NSA_SLC) {
+        /* Only where the worker has the row's list already. */
+        const int64_t r = split / b->n_splits[phase];
+        if (w->listed.block != b || w->listed.row != b->row + r) return NULL;
+        at -= r * b->n_splits[phase] * PTL_NSA_SPLIT;
+        x.from = &b->p->slc;
+        x.end = w->n_list ? w->list_end[w->n_list - 1] : 0;
+    }
+    if (at >= x.end) return NULL;
+    find_tile(&x, at, ptl_min64(x.end, at / PTL_NSA_TILE * PTL_NSA_TILE + PTL_NSA_TILE),
+              &w->tiles[w->tile]);
+    return x.from;
 }
 
 void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w, enum ptl_nsa_phase phase,
