@@ -176,6 +176,7 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
         ptl_nsa_stage_at(p, b->k, ptl_take(&m, ptl_nsa_stage_bytes(p, b->k)));
     float *q = ptl_take(&m, panels * (size_t)p->dqk * (size_t)b->k->panel * sizeof(float));
     bool *empty = ptl_take(&m, panels * sizeof *empty);
+    bool *has_queries = ptl_take(&m, panels * sizeof *has_queries);
     float *branch[3];
     for (int i = 0; i < 3; i++) branch[i] = ptl_take(&m, lanes * (size_t)p->dv * sizeof(float));
     float *sum = ptl_take(&m, (size_t)b->n_rows * (size_t)ptl_max64(b->n_columns, PTL_NSA_TILE) *
@@ -187,6 +188,7 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
         w->stage = stage;
         w->q_panels = q;
         w->empty = empty;
+        w->has_queries = has_queries;
         memcpy(w->branch, branch, sizeof branch);
         w->sum = sum;
         w->keys = keys;

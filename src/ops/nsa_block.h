@@ -49,8 +49,7 @@ struct ptl_nsa_block {
 struct ptl_nsa_loaded {
     const struct ptl_nsa_block *block;
     const void *q;
-    int64_t row;
-    int n_rows;
+    int64_t row, n_rows;
 };
 
 /* What a worker has for itself. */
@@ -67,6 +66,7 @@ struct ptl_nsa_worker {
     int64_t *list_end;   /* and how many tokens there are up to their end */
     int n_list;
     struct ptl_nsa_loaded loaded, listed; /* whose queries the panels hold, whose list this is */
+    bool *has_queries;                    /* of every panel */
 
     /* The tile that this worker will probably want after its last split, into tiles[tile]; where it
      * is from, or NULL when nobody knows. */
@@ -96,14 +96,6 @@ static inline struct ptl_softmax_state ptl_nsa_state_at(const struct ptl_nsa_blo
     return (struct ptl_softmax_state){m, m + line, o, false};
 }
 
-/* Adds a later set to an earlier one. */
-static inline void ptl_nsa_fold(const struct ptl_nsa_block *b, const struct ptl_nsa_states *s,
-                                int64_t into, int64_t from, int panel, int nv) {
-    const struct ptl_softmax_state x = ptl_nsa_state_at(b, s, into, panel);
-    const struct ptl_softmax_state y = ptl_nsa_state_at(b, s, from, panel);
-    b->k->softmax_fold_f32(nv, x.o ? b->p->dv : 0, x.m, x.z, x.o, y.m, y.z, y.o);
-}
-
 /* Score columns of a tile of compressed keys and a panel, and the maximum they refer to. */
 static inline float *ptl_nsa_columns_at(const struct ptl_nsa_block *b, int64_t tile, int panel) {
     return b->columns + (tile * b->n_panels + panel) * b->n_columns * b->k->panel;
@@ -128,17 +120,32 @@ void ptl_nsa_row_range(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase, 
 /* Multiply-adds of one phase, about. */
 int64_t ptl_nsa_block_cost(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase);
 
-/* Splits [begin, end) of a phase; SLC counts those of all rows. */
-void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w, enum ptl_nsa_phase phase,
-                        int64_t begin, int64_t end);
+/* A part of a phase: splits [begin, end), for SLC those of one row, and panels [first, last). */
+struct ptl_nsa_part {
+    enum ptl_nsa_phase phase;
+    int row; /* SLC only */
+    int64_t begin, end;
+    int first, last;
+};
 
-/* The first tile of a split, for w->peek: where it is from, or NULL. */
+/* Panels of a phase; SLC: of one row. */
+static inline int ptl_nsa_n_panels(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase) {
+    return phase == PTL_NSA_SLC ? b->n_row_panels : b->n_panels;
+}
+
+void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                        const struct ptl_nsa_part *part);
+
+/* Its first tile, for w->peek: where it is from, or NULL. */
 const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
-                                               enum ptl_nsa_phase phase, int64_t split);
+                                               const struct ptl_nsa_part *part);
 
-/* After all splits of CMP: the final states. After those of POOL as well, if there are any: scores
- * and selection. After all splits: results to the caller's arrays. */
-void ptl_nsa_block_merge(struct ptl_nsa_block *b);
+/* In a shared block: adds the states of a split to those of split 0, which hold all before it. */
+void ptl_nsa_block_fold(struct ptl_nsa_block *b, const struct ptl_nsa_part *part, int64_t split);
+
+/* When the states of CMP are final; after POOL, if there is any: scores and selection; when all
+ * states are final: results to the caller's arrays. */
+void ptl_nsa_block_normalise(struct ptl_nsa_block *b);
 void ptl_nsa_block_select(struct ptl_nsa_block *b, struct ptl_nsa_worker *w);
 void ptl_nsa_block_finish(struct ptl_nsa_block *b, struct ptl_nsa_worker *w);
 

@@ -7,19 +7,7 @@
 
 static const float LOG_2 = 0.69314718056f;
 
-/* ---- Final states ----------------------------------------------------------------------------- */
-
-/* Every split to the first, in order; whoever walks a block alone has done that. */
-static void fold_all(const struct ptl_nsa_block *b, const struct ptl_nsa_states *s,
-                     const struct ptl_nsa_panel *panels, int n_panels) {
-    for (int set = 1; b->shared && set < s->n_sets; set++)
-        for (int i = 0; i < s->n_panels; i++)
-            ptl_nsa_fold(b, s, 0, set, i, panels[i % n_panels].nv);
-}
-
-void ptl_nsa_block_merge(struct ptl_nsa_block *b) {
-    if (b->n_cmp == 0) return;
-    fold_all(b, &b->cmp, b->panels, b->n_panels);
+void ptl_nsa_block_normalise(struct ptl_nsa_block *b) {
     if (b->n_splits[PTL_NSA_POOL] == 0) return;
     for (int i = 0; i < b->n_panels; i++) {
         const struct ptl_softmax_state s = ptl_nsa_state_at(b, &b->cmp, 0, i);
@@ -176,7 +164,6 @@ void ptl_nsa_block_finish(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
                 store_nothing(b, branch[i].out, branch[i].lse, w->branch[i]);
             continue;
         }
-        if (i != 0) fold_all(b, branch[i].states, branch[i].panels, branch[i].n_panels);
         store_branch(b, branch[i].states, branch[i].panels, branch[i].n_panels,
                      branch[i].lanes_apart, branch[i].out, branch[i].lse, w->branch[i]);
     }

@@ -17,10 +17,21 @@ enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_LANES = 192 };
 enum { WHOLE = PTL_NSA_PHASES, N_KINDS };
 static const int ORDER[N_KINDS] = {PTL_NSA_CMP, PTL_NSA_SWA, WHOLE, PTL_NSA_POOL, PTL_NSA_SLC};
 
-/* A block that several workers compute, split by split. */
+/* States of splits that are added up in order, by whoever has finished one and finds the chain
+ * idle: they are in its cache then. */
+struct chain {
+    _Atomic bool busy;
+    int64_t next;          /* the first split that is not in split 0 yet */
+    _Atomic bool *is_done; /* of every split */
+};
+
+/* A block that several workers compute: a unit is one split, of one row in SLC, and all panels or,
+ * where splits are few, one of them. */
 struct shared_block {
     struct ptl_nsa_block block;
+    int n_groups[PTL_NSA_PHASES]; /* of panels */
     int64_t n_units[PTL_NSA_PHASES];
+    struct chain *chains[PTL_NSA_PHASES];          /* for each row and group; POOL: none */
     _Atomic int64_t cmp_left, pool_left, all_left; /* units that are not done */
     _Atomic bool merged, selected;
 };
@@ -82,13 +93,47 @@ static bool is_shared(const struct nsa_job *job, const struct ptl_nsa_block *b) 
     return job->n_threads > 1 && 8.0 * job->n_threads * (double)cost_of(b) > job->total_cost;
 }
 
+static int64_t rows_of(const struct ptl_nsa_block *b, int phase) {
+    return phase == PTL_NSA_SLC ? b->n_rows : 1;
+}
+
+/* Units of a block, and its memory: how many bytes, or, with memory, where. */
+static size_t share_block(const struct nsa_job *job, struct shared_block *s, char *memory) {
+    struct ptl_nsa_block *b = &s->block;
+    struct ptl_pieces m = {memory, ptl_nsa_block_memory(b, memory)};
+    for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
+        const int64_t n = b->n_splits[phase], rows = rows_of(b, phase);
+        /* Probabilities are summed over the panels in order, so these stay together. */
+        const bool sums = b->by_probabilities && (phase == PTL_NSA_CMP || phase == PTL_NSA_POOL);
+        const bool few = n * rows < 4 * job->n_threads && !sums;
+        s->n_groups[phase] = few ? ptl_nsa_n_panels(b, (enum ptl_nsa_phase)phase) : 1;
+        s->n_units[phase] = n * rows * s->n_groups[phase];
+        /* Rows that see no compressed key have a selection all the same. */
+        if (phase == PTL_NSA_CMP && job->p->has_cmp && n == 0) s->n_units[phase] = 1;
+        if (phase == PTL_NSA_POOL) continue;
+        const int64_t n_chains = rows * s->n_groups[phase];
+        struct chain *chains = ptl_take(&m, (size_t)n_chains * sizeof *chains);
+        _Atomic bool *is_done = ptl_take(&m, (size_t)(n_chains * n) * sizeof *is_done);
+        for (int64_t i = 0; memory && i < n_chains; i++) {
+            atomic_init(&chains[i].busy, false);
+            chains[i].next = 0;
+            chains[i].is_done = is_done + i * n;
+            for (int64_t x = 0; x < n; x++) atomic_init(&chains[i].is_done[x], false);
+        }
+        s->chains[phase] = chains;
+    }
+    return m.used;
+}
+
 static void count_block(struct nsa_job *job, struct ptl_nsa_block *b) {
     struct ptl_nsa_worker w;
     size_t bytes = ptl_nsa_worker_memory(&w, b, NULL);
-    b->shared = is_shared(job, b);
-    if (b->shared) {
+    if (is_shared(job, b)) {
+        struct shared_block s;
+        s.block = *b;
+        s.block.shared = true;
         job->n_shared++;
-        job->shared_bytes += ptl_nsa_block_memory(b, NULL);
+        job->shared_bytes += share_block(job, &s, NULL);
     } else {
         ptl_schedule_count(&job->whole, cost_of(b));
         bytes += ptl_nsa_block_memory(b, NULL);
@@ -97,20 +142,20 @@ static void count_block(struct nsa_job *job, struct ptl_nsa_block *b) {
 }
 
 static void place_block(struct nsa_job *job, struct ptl_nsa_block *b) {
-    const int64_t key = b->seq.index * job->p->n_k_heads + b->head;
-    if (!is_shared(job, b)) {
+    if (is_shared(job, b)) {
+        struct shared_block *s = &job->shared[job->n_shared++];
+        s->block = *b;
+        s->block.shared = true;
+    } else {
+        const int64_t key = b->seq.index * job->p->n_k_heads + b->head;
         ptl_schedule_place(&job->whole, (struct ptl_block){key, b->row}, cost_of(b));
-        return;
     }
-    struct shared_block *s = &job->shared[job->n_shared++];
+}
+
+static size_t begin_shared(struct nsa_job *job, struct shared_block *s, char *memory) {
     int64_t all = 0;
-    s->block = *b;
-    s->block.shared = true;
+    const size_t bytes = share_block(job, s, memory);
     for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
-        s->n_units[phase] = b->n_splits[phase] * (phase == PTL_NSA_SLC ? b->n_rows : 1);
-        /* Rows that see no compressed key have a selection all the same. */
-        if (phase == PTL_NSA_CMP && job->p->has_cmp && s->n_units[phase] == 0)
-            s->n_units[phase] = 1;
         job->n_units[phase] += s->n_units[phase];
         all += s->n_units[phase];
     }
@@ -119,6 +164,7 @@ static void place_block(struct nsa_job *job, struct ptl_nsa_block *b) {
     atomic_init(&s->all_left, all);
     atomic_init(&s->merged, false);
     atomic_init(&s->selected, false);
+    return bytes;
 }
 
 /* ---- Workers ---------------------------------------------------------------------------------- */
@@ -132,12 +178,15 @@ static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *s
                        (int)ptl_min64(job->block_rows, seq.n_q - at.row));
     w->peek = NULL;
     ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
-    ptl_nsa_block_walk(&b, w, PTL_NSA_CMP, 0, b.n_splits[PTL_NSA_CMP]);
-    ptl_nsa_block_merge(&b);
-    ptl_nsa_block_walk(&b, w, PTL_NSA_POOL, 0, b.n_splits[PTL_NSA_POOL]);
-    ptl_nsa_block_select(&b, w);
-    ptl_nsa_block_walk(&b, w, PTL_NSA_SWA, 0, b.n_splits[PTL_NSA_SWA]);
-    ptl_nsa_block_walk(&b, w, PTL_NSA_SLC, 0, b.n_splits[PTL_NSA_SLC] * b.n_rows);
+    for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
+        if (phase == PTL_NSA_POOL) ptl_nsa_block_normalise(&b);
+        if (phase == PTL_NSA_SLC) ptl_nsa_block_select(&b, w);
+        for (int row = 0; row < rows_of(&b, phase); row++)
+            ptl_nsa_block_walk(
+                &b, w,
+                &(struct ptl_nsa_part){(enum ptl_nsa_phase)phase, row, 0, b.n_splits[phase], 0,
+                                       ptl_nsa_n_panels(&b, (enum ptl_nsa_phase)phase)});
+    }
     ptl_nsa_block_finish(&b, w);
     w->loaded.block = NULL; /* the next block may lie where this one did */
 }
@@ -152,8 +201,8 @@ static bool was_last(_Atomic int64_t *left) {
     return atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) == 1;
 }
 
-/* What unit number *unit is: a phase of a block, and *unit becomes its split; or WHOLE, and it counts
- * the whole blocks; or N_KINDS, there is no such unit. */
+/* What unit number *unit is: a phase of a block, and *unit counts in it; or WHOLE, and it counts the
+ * whole blocks; or N_KINDS, there is no such unit. */
 static int find_unit(const struct nsa_job *job, int64_t *unit, struct shared_block **s) {
     int i = 0;
     while (i < N_KINDS && *unit >= job->n_units[ORDER[i]]) *unit -= job->n_units[ORDER[i++]];
@@ -163,6 +212,17 @@ static int find_unit(const struct nsa_job *job, int64_t *unit, struct shared_blo
     return ORDER[i];
 }
 
+static struct ptl_nsa_part part_of(const struct shared_block *s, int phase, int64_t unit) {
+    const struct ptl_nsa_block *b = &s->block;
+    const int n_groups = s->n_groups[phase], group = (int)(unit % n_groups);
+    const int n_panels = ptl_nsa_n_panels(b, (enum ptl_nsa_phase)phase) / n_groups;
+    const int64_t n = b->n_splits[phase], split = unit / n_groups;
+    if (n == 0) return (struct ptl_nsa_part){.phase = (enum ptl_nsa_phase)phase};
+    return (struct ptl_nsa_part){
+        (enum ptl_nsa_phase)phase, (int)(split / n),      split % n, split % n + 1,
+        group * n_panels,          (group + 1) * n_panels};
+}
+
 /* The unit that is to be drawn next, if nobody else comes first. */
 static const struct ptl_nsa_store *peek(void *data, struct ptl_nsa_worker *w) {
     const struct nsa_job *job = data;
@@ -170,22 +230,55 @@ static const struct ptl_nsa_store *peek(void *data, struct ptl_nsa_worker *w) {
     int64_t unit = atomic_load_explicit(&job->drawn, memory_order_relaxed);
     const int kind = find_unit(job, &unit, &s);
     if (kind >= PTL_NSA_PHASES) return NULL;
-    return ptl_nsa_block_peek(&s->block, w, (enum ptl_nsa_phase)kind, unit);
+    const struct ptl_nsa_part part = part_of(s, kind, unit);
+    return part.begin < part.end ? ptl_nsa_block_peek(&s->block, w, &part) : NULL;
 }
 
-static void compute_split(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch,
-                          struct shared_block *s, enum ptl_nsa_phase phase, int64_t split) {
+/* Adds up what can be added: from the next split on, as far as they are done. */
+static void advance_chain(struct shared_block *s, struct chain *c,
+                          const struct ptl_nsa_part *part) {
+    const int64_t n = s->block.n_splits[part->phase];
+    for (; c->next < n; c->next++) {
+        if (!atomic_load_explicit(&c->is_done[c->next], memory_order_acquire)) return;
+        if (c->next > 0) ptl_nsa_block_fold(&s->block, part, c->next);
+    }
+}
+
+static void add_split(struct shared_block *s, const struct ptl_nsa_part *part, int64_t group) {
+    const int phase = part->phase;
+    struct chain *c = &s->chains[phase][part->row * s->n_groups[phase] + group];
+    atomic_store_explicit(&c->is_done[part->begin], true, memory_order_release);
+    if (atomic_exchange_explicit(&c->busy, true, memory_order_acquire)) return;
+    advance_chain(s, c, part);
+    atomic_store_explicit(&c->busy, false, memory_order_release);
+}
+
+/* When all splits are done: what nobody has added. */
+static void add_rest(struct shared_block *s, int phase) {
+    const int n_groups = s->n_groups[phase];
+    for (int64_t i = 0; i < rows_of(&s->block, phase) * n_groups; i++) {
+        const int64_t unit = i / n_groups * s->block.n_splits[phase] * n_groups + i % n_groups;
+        const struct ptl_nsa_part part = part_of(s, phase, unit);
+        if (part.begin < part.end) advance_chain(s, &s->chains[phase][i], &part);
+    }
+}
+
+static void compute_part(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch,
+                         struct shared_block *s, int phase, int64_t unit) {
     struct ptl_nsa_block *b = &s->block;
+    const struct ptl_nsa_part part = part_of(s, phase, unit);
     bool scores = false;
     if (w->loaded.block != b) ptl_nsa_worker_memory(w, b, scratch);
     w->peek = peek;
     w->job = job;
     if (phase == PTL_NSA_POOL) wait_for(&s->merged);
     if (phase == PTL_NSA_SLC && job->p->selects) wait_for(&s->selected);
-    if (split < b->n_splits[phase] || phase == PTL_NSA_SLC)
-        ptl_nsa_block_walk(b, w, phase, split, split + 1);
+    ptl_nsa_block_walk(b, w, &part);
+    if (phase != PTL_NSA_POOL && part.begin < part.end)
+        add_split(s, &part, unit % s->n_groups[phase]);
     if (phase == PTL_NSA_CMP && was_last(&s->cmp_left)) {
-        ptl_nsa_block_merge(b);
+        add_rest(s, PTL_NSA_CMP);
+        ptl_nsa_block_normalise(b);
         atomic_store_explicit(&s->merged, true, memory_order_release);
         scores = s->n_units[PTL_NSA_POOL] == 0;
     }
@@ -194,7 +287,11 @@ static void compute_split(struct nsa_job *job, struct ptl_nsa_worker *w, char *s
         ptl_nsa_block_select(b, w);
         atomic_store_explicit(&s->selected, true, memory_order_release);
     }
-    if (was_last(&s->all_left)) ptl_nsa_block_finish(b, w);
+    if (was_last(&s->all_left)) {
+        add_rest(s, PTL_NSA_SWA);
+        add_rest(s, PTL_NSA_SLC);
+        ptl_nsa_block_finish(b, w);
+    }
 }
 
 static void nsa_worker(void *data, int slot) {
@@ -208,7 +305,7 @@ static void nsa_worker(void *data, int slot) {
         const int kind = find_unit(job, &unit, &s);
         if (kind == N_KINDS) return;
         if (kind == WHOLE) compute_whole(job, &w, scratch, unit);
-        else compute_split(job, &w, scratch, s, (enum ptl_nsa_phase)kind, unit);
+        else compute_part(job, &w, scratch, s, kind, unit);
     }
 }
 
@@ -248,7 +345,7 @@ static enum ptl_status plan(struct ptl_context *ctx, const struct ptl_nsa_proble
     job->n_shared = 0;
     each_block(job, place_block);
     for (int64_t i = 0; i < job->n_shared; i++)
-        m.used += ptl_nsa_block_memory(&job->shared[i].block, m.base + m.used);
+        m.used += begin_shared(job, &job->shared[i], m.base + m.used);
 
     int64_t n_units = 0;
     for (int i = 0; i < N_KINDS; i++) n_units += job->n_units[i];

@@ -13,22 +13,27 @@ struct walk {
     enum ptl_nsa_phase phase;
     const struct ptl_nsa_store *from;
     const struct ptl_nsa_panel *panels;
-    int n_panels, first_panel; /* of the states */
+    int first, last;  /* of the panels */
+    int first_states; /* where the states of panel 0 are in a set */
     struct ptl_nsa_states *states;
     int64_t end; /* of all keys */
 };
 
-/* The walk's panels hold the queries of these rows, unless they do already. */
+/* The walk's panels hold the queries of these rows. */
 static void load_queries(struct walk *x, const struct ptl_rows *q, int64_t row, int n_rows) {
     struct ptl_nsa_worker *w = x->w;
     const struct ptl_nsa_block *b = x->b;
     const struct ptl_nsa_loaded want = {b, q->data, row, n_rows};
     const struct ptl_nsa_loaded *is = &w->loaded;
-    if (is->block == b && is->q == q->data && is->row == row && is->n_rows == n_rows) return;
-    for (int i = 0; i < x->n_panels; i++)
+    if (is->block != b || is->q != q->data || is->row != row || is->n_rows != n_rows)
+        memset(w->has_queries, 0, (size_t)b->n_panels * sizeof *w->has_queries);
+    w->loaded = want;
+    for (int i = x->first; i < x->last; i++) {
+        if (w->has_queries[i]) continue;
         ptl_nsa_load_panel(b->p, b->k, q, &b->seq, row, b->head * b->p->group, &x->panels[i],
                            w->q_panels + (int64_t)i * b->p->dqk * b->k->panel, &w->stage);
-    w->loaded = want;
+        w->has_queries[i] = true;
+    }
 }
 
 /* Keys [begin, end) of the walk as a tile. */
@@ -124,11 +129,12 @@ static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
     const struct ptl_nsa_problem *p = b->p;
     const struct ptl_nsa_stage *stage = &x->w->stage;
     const bool scored = x->phase == PTL_NSA_CMP || x->phase == PTL_NSA_POOL;
-    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(next, p, next_from, x->panels, x->n_panels);
+    struct ptl_nsa_ahead ahead =
+        ptl_nsa_ahead_of(next, p, next_from, x->panels + x->first, x->last - x->first);
     ptl_nsa_tile_load(tile, p, b->k, x->from, stage);
-    for (int i = 0; i < x->n_panels; i++) {
+    for (int i = x->first; i < x->last; i++) {
         const enum tile_kind kind = mask_panel(x, &x->panels[i], begin, end);
-        struct ptl_softmax_state state = ptl_nsa_state_at(b, x->states, set, x->first_panel + i);
+        struct ptl_softmax_state state = ptl_nsa_state_at(b, x->states, set, x->first_states + i);
         const float *given = (scored && p->lse_in.data) || x->phase == PTL_NSA_POOL
                                  ? b->given + i * b->k->panel
                                  : NULL;
@@ -151,10 +157,10 @@ static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
 static void run_split(struct walk *x, int64_t begin, int64_t end, int64_t set, bool *known) {
     struct ptl_nsa_block *b = x->b;
     struct ptl_nsa_worker *w = x->w;
-    for (int i = 0; i < x->n_panels; i++) {
+    for (int i = x->first; i < x->last; i++) {
         w->empty[i] = true;
         if (x->phase == PTL_NSA_POOL) continue;
-        const struct ptl_softmax_state s = ptl_nsa_state_at(b, x->states, set, x->first_panel + i);
+        const struct ptl_softmax_state s = ptl_nsa_state_at(b, x->states, set, x->first_states + i);
         for (int lane = 0; lane < b->k->panel; lane++) {
             /* weights that are normalised already keep no maximum: their states just add up */
             s.m[lane] = x->phase == PTL_NSA_CMP && b->p->lse_in.data ? 0.0f : -INFINITY;
@@ -173,10 +179,17 @@ static void run_split(struct walk *x, int64_t begin, int64_t end, int64_t set, b
         else if (w->peek && (next_from = w->peek(w->job, w)) != NULL) next = &w->tiles[w->tile];
         run_tile(x, at, stop, set, tile, next, next_from);
     }
-    for (int i = 0; i < x->n_panels && x->phase != PTL_NSA_POOL; i++) {
-        const struct ptl_softmax_state s = ptl_nsa_state_at(b, x->states, set, x->first_panel + i);
+    for (int i = x->first; i < x->last && x->phase != PTL_NSA_POOL; i++) {
+        const struct ptl_softmax_state s = ptl_nsa_state_at(b, x->states, set, x->first_states + i);
         if (w->empty[i] && s.o) memset(s.o, 0, (size_t)(b->p->dv * b->k->panel) * sizeof(float));
     }
+}
+
+static void fold(const struct ptl_nsa_block *b, const struct ptl_nsa_states *s, int64_t from,
+                 int panel, int nv) {
+    const struct ptl_softmax_state x = ptl_nsa_state_at(b, s, 0, panel);
+    const struct ptl_softmax_state y = ptl_nsa_state_at(b, s, from, panel);
+    b->k->softmax_fold_f32(nv, x.o ? b->p->dv : 0, x.m, x.z, x.o, y.m, y.z, y.o);
 }
 
 /* Splits [begin, end) of a walk whose split s has the keys from `first` on, cut at multiples of
@@ -193,8 +206,8 @@ static void run_splits(struct walk *x, int64_t first, int64_t size, int64_t begi
             run_split(x, from, to, s, &known);
         } else if (s == 0 || from < to) {
             run_split(x, from, to, s == 0 ? 0 : 1, &known);
-            for (int i = 0; s > 0 && x->phase != PTL_NSA_POOL && i < x->n_panels; i++)
-                ptl_nsa_fold(b, x->states, 0, 1, x->first_panel + i, x->panels[i].nv);
+            for (int i = x->first; s > 0 && x->phase != PTL_NSA_POOL && i < x->last; i++)
+                fold(b, x->states, 1, x->first_states + i, x->panels[i].nv);
         }
     }
 }
@@ -224,64 +237,76 @@ static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
     }
 }
 
-const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
-                                               enum ptl_nsa_phase phase, int64_t split) {
-    struct walk x = {.b = b, .w = w, .phase = phase, .from = &b->p->cmp, .end = b->n_cmp};
-    int64_t at = split * PTL_NSA_SPLIT;
-    if (phase == PTL_NSA_SWA) {
-        const int64_t size = b->p->swa_split;
-        at = ptl_max64(b->swa_begin, (b->swa_begin / size + split) * size);
+/* Which keys a phase walks; those of SLC are known when the row's list is there. */
+static struct walk walk_of(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                           const struct ptl_nsa_part *part) {
+    struct walk x = {
+        .b = b, .w = w, .phase = part->phase, .first = part->first, .last = part->last};
+    switch (part->phase) {
+    case PTL_NSA_CMP:
+    case PTL_NSA_POOL:
+        x.from = &b->p->cmp;
+        x.states = &b->cmp;
+        x.panels = b->panels;
+        x.end = b->n_cmp;
+        break;
+    case PTL_NSA_SWA:
         x.from = &b->p->swa;
+        x.states = &b->swa;
+        x.panels = b->panels;
         x.end = b->swa_end;
-    } else if (phase == PTL_NSA_SLC) {
-        /* Only where the worker has the row's list already. */
-        const int64_t r = split / b->n_splits[phase];
-        if (w->listed.block != b || w->listed.row != b->row + r) return NULL;
-        at -= r * b->n_splits[phase] * PTL_NSA_SPLIT;
+        break;
+    case PTL_NSA_SLC:
+    case PTL_NSA_PHASES:
         x.from = &b->p->slc;
+        x.states = &b->slc;
+        x.panels = b->row_panels;
+        x.first_states = part->row * b->n_row_panels;
         x.end = w->n_list ? w->list_end[w->n_list - 1] : 0;
+        break;
     }
+    return x;
+}
+
+void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                        const struct ptl_nsa_part *part) {
+    const struct ptl_nsa_problem *p = b->p;
+    if (part->begin >= part->end) return;
+    if (part->phase == PTL_NSA_SLC) list_tokens(b, w, part->row);
+    struct walk x = walk_of(b, w, part);
+    if (part->phase == PTL_NSA_SLC) {
+        load_queries(&x, &p->q, b->row + part->row, 1);
+        run_splits(&x, 0, PTL_NSA_SPLIT, part->begin, part->end);
+    } else if (part->phase == PTL_NSA_SWA) {
+        load_queries(&x, &p->q, b->row, b->n_rows);
+        run_splits(&x, b->swa_begin, p->swa_split, part->begin, part->end);
+    } else {
+        load_queries(&x, &p->q_cmp, b->row, b->n_rows);
+        run_splits(&x, 0, PTL_NSA_SPLIT, part->begin, part->end);
+    }
+}
+
+const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
+                                               const struct ptl_nsa_part *part) {
+    const int64_t size = part->phase == PTL_NSA_SWA ? b->p->swa_split : PTL_NSA_SPLIT;
+    const int64_t first = part->phase == PTL_NSA_SWA ? b->swa_begin : 0;
+    const int64_t at = ptl_max64(first, (first / size + part->begin) * size);
+    /* A selection is known only to who has the row's list already. */
+    if (part->phase == PTL_NSA_SLC && (w->listed.block != b || w->listed.row != b->row + part->row))
+        return NULL;
+    const struct walk x = walk_of(b, w, part);
     if (at >= x.end) return NULL;
     find_tile(&x, at, ptl_min64(x.end, at / PTL_NSA_TILE * PTL_NSA_TILE + PTL_NSA_TILE),
               &w->tiles[w->tile]);
     return x.from;
 }
 
-void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w, enum ptl_nsa_phase phase,
-                        int64_t begin, int64_t end) {
-    const struct ptl_nsa_problem *p = b->p;
-    struct walk x = {.b = b, .w = w, .phase = phase, .panels = b->panels, .n_panels = b->n_panels};
-    switch (phase) {
-    case PTL_NSA_CMP:
-    case PTL_NSA_POOL:
-        x.from = &p->cmp;
-        x.states = &b->cmp;
-        x.end = b->n_cmp;
-        load_queries(&x, &p->q_cmp, b->row, b->n_rows);
-        run_splits(&x, 0, PTL_NSA_SPLIT, begin, end);
-        break;
-    case PTL_NSA_SWA:
-        x.from = &p->swa;
-        x.states = &b->swa;
-        x.end = b->swa_end;
-        load_queries(&x, &p->q, b->row, b->n_rows);
-        run_splits(&x, b->swa_begin, p->swa_split, begin, end);
-        break;
-    case PTL_NSA_SLC:
-        x.from = &p->slc;
-        x.states = &b->slc;
-        x.panels = b->row_panels;
-        x.n_panels = b->n_row_panels;
-        for (int64_t n = b->n_splits[phase], s = begin, stop; s < end; s = stop) {
-            const int r = (int)(s / n);
-            stop = ptl_min64(end, (r + 1) * n);
-            list_tokens(b, w, r);
-            x.first_panel = r * b->n_row_panels;
-            x.end = w->n_list ? w->list_end[w->n_list - 1] : 0;
-            load_queries(&x, &p->q, b->row + r, 1);
-            run_splits(&x, 0, PTL_NSA_SPLIT, s - r * n, stop - r * n);
-        }
-        break;
-    case PTL_NSA_PHASES: break;
-    }
+void ptl_nsa_block_fold(struct ptl_nsa_block *b, const struct ptl_nsa_part *part, int64_t split) {
+    const bool selected = part->phase == PTL_NSA_SLC;
+    const struct ptl_nsa_states *s = selected                     ? &b->slc
+                                     : part->phase == PTL_NSA_SWA ? &b->swa
+                                                                  : &b->cmp;
+    const struct ptl_nsa_panel *panels = selected ? b->row_panels : b->panels;
+    const int first = selected ? part->row * b->n_row_panels : 0;
+    for (int i = part->first; i < part->last; i++) fold(b, s, split, first + i, panels[i].nv);
 }
