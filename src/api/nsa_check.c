@@ -538,7 +538,9 @@ static enum ptl_status check_both_tokens(struct call *c) {
     struct ptl_nsa_problem *p = c->p;
     TRY(check_tokens(c, "k", &a->k, "v", &a->v, &p->slc));
     p->swa = p->slc;
+    p->same_tokens = true;
     if (!ptl_given(&a->k_swa) && !ptl_given(&a->v_swa)) return PTL_OK;
+    p->same_tokens = false;
     return check_tokens(c, "k_swa", &a->k_swa, "v_swa", &a->v_swa, &p->swa);
 }
 

@@ -48,6 +48,7 @@ struct ptl_nsa_problem {
     struct ptl_rows q, q_cmp;
     struct ptl_nsa_store cmp, slc, swa;
     bool has_cmp, has_slc, has_swa; /* branches to compute */
+    bool same_tokens;               /* slc and swa are one store */
     bool selects;                   /* idx of the selected branch comes from the compressed one */
 
     struct ptl_rows lse_in;  /* data NULL: own sum */

@@ -7,6 +7,10 @@
 
 #include "../core/arith.h"
 
+/* Tokens whose products are kept: as long as they are in a second-level cache, taking them is cheaper
+ * than making them. */
+enum { MAX_LOGITS = 512 };
+
 struct ptl_nsa_seq ptl_nsa_sequence(const struct ptl_nsa_problem *p, int64_t index) {
     struct ptl_nsa_seq s = {.index = index};
     if (p->dense) {
@@ -78,6 +82,11 @@ void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p
         ptl_nsa_row_range(b, PTL_NSA_SWA, 0, &b->swa_begin, &unused);
         ptl_nsa_row_range(b, PTL_NSA_SWA, n_rows - 1, &unused, &b->swa_end);
     }
+    /* Panels of one row are those of the selected branch; more rows would need more memory than a
+     * cache has. */
+    b->first_logit = b->swa_end;
+    if (p->same_tokens && p->has_swa && p->has_slc && n_rows == 1)
+        b->first_logit = ptl_max64(b->swa_begin, b->swa_end - MAX_LOGITS);
     for (int r = 0; r < n_rows; r++) most = ptl_max64(most, most_selected(b, r));
     b->n_splits[PTL_NSA_CMP] = ceil_div(b->n_cmp, PTL_NSA_SPLIT);
     b->n_splits[PTL_NSA_SWA] =
@@ -142,6 +151,7 @@ size_t ptl_nsa_block_memory(struct ptl_nsa_block *b, char *memory) {
     b->slc = take_states(&m, b, b->n_row_panels * b->n_rows, b->n_splits[PTL_NSA_SLC]);
     b->columns = ptl_take(&m, b->by_columns ? tiles * lines * (size_t)b->n_columns * line : 0);
     b->m_tile = ptl_take(&m, b->by_columns ? tiles * lines * line : 0);
+    b->logits = ptl_take(&m, lines * line * (size_t)(b->swa_end - b->first_logit));
     b->given = ptl_take(&m, b->by_probabilities || p->lse_in.data ? lines * line : 0);
     b->probabilities =
         ptl_take(&m, b->by_probabilities ? rows * (size_t)b->n_cmp * sizeof(float) : 0);

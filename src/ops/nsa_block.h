@@ -38,9 +38,13 @@ struct ptl_nsa_block {
     bool by_columns, by_probabilities;
     float *columns, *m_tile; /* score columns and maxima: for every tile and panel */
     int n_columns;           /* lines of a tile and panel, at most */
-    float *given;            /* lines of every panel: what normalises the scores, log base 2 */
-    float *probabilities;    /* summed over the heads: n_cmp of every row */
-    float *score;            /* n_score of every row */
+    /* Products of the sliding branch that the selected one may take: tokens [first_logit, swa_end),
+     * none if that is empty; lines of every panel. */
+    int64_t first_logit;
+    float *logits;
+    float *given;         /* lines of every panel: what normalises the scores, log base 2 */
+    float *probabilities; /* summed over the heads: n_cmp of every row */
+    float *score;         /* n_score of every row */
     int64_t n_score;
     int32_t *idx; /* topk of every row */
 };
@@ -67,6 +71,7 @@ struct ptl_nsa_worker {
     int n_list;
     struct ptl_nsa_loaded loaded, listed; /* whose queries the panels hold, whose list this is */
     bool *has_queries;                    /* of every panel */
+    bool has_logits;                      /* all those of the block that is at work */
 
     /* The tile that this worker will probably want after its last split, into tiles[tile]; where it
      * is from, or NULL when nobody knows. */

@@ -31,8 +31,8 @@ struct shared_block {
     struct ptl_nsa_block block;
     int n_groups[PTL_NSA_PHASES]; /* of panels */
     int64_t n_units[PTL_NSA_PHASES];
-    struct chain *chains[PTL_NSA_PHASES];          /* for each row and group; POOL: none */
-    _Atomic int64_t cmp_left, pool_left, all_left; /* units that are not done */
+    struct chain *chains[PTL_NSA_PHASES]; /* for each row and group; POOL: none */
+    _Atomic int64_t cmp_left, swa_left, pool_left, all_left; /* units that are not done */
     _Atomic bool merged, selected;
 };
 
@@ -160,6 +160,7 @@ static size_t begin_shared(struct nsa_job *job, struct shared_block *s, char *me
         all += s->n_units[phase];
     }
     atomic_init(&s->cmp_left, s->n_units[PTL_NSA_CMP]);
+    atomic_init(&s->swa_left, s->n_units[PTL_NSA_SWA]);
     atomic_init(&s->pool_left, s->n_units[PTL_NSA_POOL]);
     atomic_init(&s->all_left, all);
     atomic_init(&s->merged, false);
@@ -177,6 +178,7 @@ static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *s
     ptl_nsa_block_init(&b, p, job->k, &seq, at.seq % p->n_k_heads, at.row,
                        (int)ptl_min64(job->block_rows, seq.n_q - at.row));
     w->peek = NULL;
+    w->has_logits = b.first_logit < b.swa_end; /* SWA comes before SLC */
     ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
     for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
         if (phase == PTL_NSA_POOL) ptl_nsa_block_normalise(&b);
@@ -273,7 +275,10 @@ static void compute_part(struct nsa_job *job, struct ptl_nsa_worker *w, char *sc
     w->job = job;
     if (phase == PTL_NSA_POOL) wait_for(&s->merged);
     if (phase == PTL_NSA_SLC && job->p->selects) wait_for(&s->selected);
+    w->has_logits = b->first_logit < b->swa_end &&
+                    atomic_load_explicit(&s->swa_left, memory_order_acquire) == 0;
     ptl_nsa_block_walk(b, w, &part);
+    if (phase == PTL_NSA_SWA) was_last(&s->swa_left);
     if (phase != PTL_NSA_POOL && part.begin < part.end)
         add_split(s, &part, unit % s->n_groups[phase]);
     if (phase == PTL_NSA_CMP && was_last(&s->cmp_left)) {

@@ -1,7 +1,7 @@
 /* Runs of a tile, panels of queries, and the stages. The arithmetic is in src/kernels. */
 #include "nsa_tile.h"
 
-#include <math.h>
+#include <string.h>
 
 #include "../core/arith.h"
 #include "hstu_tile.h" /* ptl_staged_stride */
@@ -28,6 +28,7 @@ void ptl_nsa_tile_add(struct ptl_nsa_tile *t, const struct ptl_nsa_store *from, 
         t->at[t->n_runs].k = ptl_nsa_store_at(from, &from->k, seq, j, kv_head);
         t->at[t->n_runs].v =
             from->v.data ? ptl_nsa_store_at(from, &from->v, seq, j, kv_head) : NULL;
+        t->at[t->n_runs].key = j;
         t->at[t->n_runs++].n = (int)n;
         t->n_keys += (int)n;
     }
@@ -173,16 +174,34 @@ void ptl_nsa_load_panel(const struct ptl_nsa_problem *p, const struct ptl_kernel
 
 void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                          const struct ptl_nsa_tile *t, int nv, const float *q_panel,
-                         const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead) {
+                         const struct ptl_nsa_logits *known, const struct ptl_nsa_stage *stage,
+                         struct ptl_nsa_ahead *ahead) {
     const int step = step_of(nv);
     float *s = stage->s;
-    for (int i = 0; i < t->n_float_runs; i++)
-        for (int x = 0, n; x < t->keys[i].n; x += n, s += n * k->panel) {
-            n = t->keys[i].n - x < step ? t->keys[i].n - x : step;
+    for (int i = 0, j = 0; i < t->n_runs; j += t->at[i++].n) {
+        const float *keys = is_half(p) ? stage->k + j * t->k_stride : t->keys[i].rows;
+        for (int x = 0, n; x < t->at[i].n; x += n, s += n * k->panel) {
+            const int64_t key = t->at[i].key + x;
+            n = t->at[i].n - x < step ? t->at[i].n - x : step;
             ask(ahead);
-            k->tile_qk_f32(nv, q_panel, t->keys[i].rows + x * t->k_stride, t->k_stride, n, p->dqk,
-                           s);
+            if (known && key >= known->begin && key + n <= known->end)
+                memcpy(s, known->lines + (key - known->begin) * k->panel,
+                       (size_t)(n * k->panel) * sizeof *s);
+            else k->tile_qk_f32(nv, q_panel, keys + x * t->k_stride, t->k_stride, n, p->dqk, s);
         }
+    }
+}
+
+void ptl_nsa_tile_keep(const struct ptl_kernels *k, const struct ptl_nsa_tile *t,
+                       const struct ptl_nsa_logits *to, const struct ptl_nsa_stage *stage) {
+    const float *s = stage->s;
+    for (int i = 0; i < t->n_runs; s += t->at[i++].n * k->panel) {
+        const int64_t begin = ptl_max64(t->at[i].key, to->begin);
+        const int64_t n = ptl_min64(t->at[i].key + t->at[i].n, to->end) - begin;
+        if (n > 0)
+            memcpy(to->lines + (begin - to->begin) * k->panel,
+                   s + (begin - t->at[i].key) * k->panel, (size_t)(n * k->panel) * sizeof *s);
+    }
 }
 
 static bool values_finite(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,

@@ -11,6 +11,7 @@ struct ptl_nsa_tile {
     int n_keys, n_runs;
     struct {
         const char *k, *v;
+        int64_t key; /* number of the first key in its store */
         int n;
     } at[PTL_NSA_TILE];
     struct ptl_run keys[PTL_NSA_TILE], values[PTL_NSA_TILE];
@@ -75,10 +76,21 @@ struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct
                                       const struct ptl_nsa_store *from,
                                       const struct ptl_nsa_panel *panels, int n_panels);
 
-/* QK product of a panel into stage->s. */
+/* QK products of a panel that are kept from one branch for the next: lines of keys [begin, end). */
+struct ptl_nsa_logits {
+    float *lines;
+    int64_t begin, end;
+};
+
+/* QK product of a panel into stage->s. known: products to be taken from there, or NULL. */
 void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                          const struct ptl_nsa_tile *t, int nv, const float *q_panel,
-                         const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead);
+                         const struct ptl_nsa_logits *known, const struct ptl_nsa_stage *stage,
+                         struct ptl_nsa_ahead *ahead);
+
+/* Keeps what stage->s holds of these keys. */
+void ptl_nsa_tile_keep(const struct ptl_kernels *k, const struct ptl_nsa_tile *t,
+                       const struct ptl_nsa_logits *to, const struct ptl_nsa_stage *stage);
 
 /* The other two stages. bits: mask words or NULL. given: NULL, or what normalises the scores (log
  * base 2) instead of a running maximum; then state->m and z are left alone. stage->s keeps the

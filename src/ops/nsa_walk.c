@@ -143,9 +143,15 @@ static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
             if (scored) keep_no_score(x, i, begin, tile->n_keys, &state);
             continue;
         }
+        const struct ptl_nsa_logits logits = {b->logits +
+                                                  i * (b->swa_end - b->first_logit) * b->k->panel,
+                                              b->first_logit, b->swa_end};
         state.empty = x->w->empty[i];
-        ptl_nsa_tile_scores(p, b->k, tile, x->panels[i].nv,
-                            x->w->q_panels + (int64_t)i * p->dqk * b->k->panel, stage, &ahead);
+        ptl_nsa_tile_scores(
+            p, b->k, tile, x->panels[i].nv, x->w->q_panels + (int64_t)i * p->dqk * b->k->panel,
+            x->phase == PTL_NSA_SLC && x->w->has_logits ? &logits : NULL, stage, &ahead);
+        if (x->phase == PTL_NSA_SWA && b->first_logit < b->swa_end)
+            ptl_nsa_tile_keep(b->k, tile, &logits, stage);
         ptl_nsa_tile_weigh(p, b->k, tile, x->panels[i].nv, kind == MIXED ? stage->bits : NULL,
                            given, &state, stage, &ahead);
         x->w->empty[i] = false;
