@@ -65,7 +65,7 @@ static int64_t most_selected(const struct ptl_nsa_block *b, int r) {
 
 void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p,
                         const struct ptl_kernels *k, const struct ptl_nsa_seq *seq, int64_t head,
-                        int64_t row, int n_rows) {
+                        int n_heads, int64_t row, int n_rows) {
     int64_t unused, most = 0;
     memset(b, 0, sizeof *b);
     b->p = p;
@@ -73,9 +73,12 @@ void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p
     b->seq = *seq;
     b->head = head;
     b->row = row;
+    b->n_heads = n_heads;
     b->n_rows = n_rows;
+    b->n_lists = n_heads * n_rows;
     const int lanes = (int)p->group, nv_max = k->panel / k->lanes;
-    b->n_panels = (int)ceil_div(ceil_div((int64_t)n_rows * lanes, k->lanes), nv_max);
+    b->n_head_panels = (int)ceil_div(ceil_div((int64_t)n_rows * lanes, k->lanes), nv_max);
+    b->n_panels = n_heads * b->n_head_panels;
     b->n_row_panels = (int)ceil_div(ceil_div(lanes, k->lanes), nv_max);
     if (p->has_cmp) ptl_nsa_row_range(b, PTL_NSA_CMP, n_rows - 1, &unused, &b->n_cmp);
     if (p->has_swa) {
@@ -103,7 +106,7 @@ void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p
 
 int64_t ptl_nsa_block_cost(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase) {
     const struct ptl_nsa_problem *p = b->p;
-    const int64_t lanes = b->n_rows * p->group;
+    const int64_t lanes = b->n_lists * p->group;
     switch (phase) {
     case PTL_NSA_CMP: return b->n_cmp * lanes * (p->dqk + (p->cmp.v.data ? p->dv : 0));
     case PTL_NSA_SWA: return (b->swa_end - b->swa_begin) * lanes * (p->dqk + p->dv);
@@ -142,33 +145,34 @@ static struct ptl_nsa_states take_states(struct ptl_pieces *m, const struct ptl_
 size_t ptl_nsa_block_memory(struct ptl_nsa_block *b, char *memory) {
     const struct ptl_nsa_problem *p = b->p;
     const size_t lines = (size_t)b->n_panels, line = (size_t)b->k->panel * sizeof(float);
-    const size_t rows = (size_t)b->n_rows, tiles = (size_t)ceil_div(b->n_cmp, PTL_NSA_TILE);
+    const size_t lists = (size_t)b->n_lists, tiles = (size_t)ceil_div(b->n_cmp, PTL_NSA_TILE);
     struct ptl_pieces m = {memory, 0};
-    b->panels = ptl_take(&m, lines * sizeof *b->panels);
+    b->panels = ptl_take(&m, (size_t)b->n_head_panels * sizeof *b->panels);
     b->row_panels = ptl_take(&m, (size_t)b->n_row_panels * sizeof *b->row_panels);
     b->cmp = take_states(&m, b, b->n_panels, b->n_splits[PTL_NSA_CMP]);
     b->swa = take_states(&m, b, b->n_panels, b->n_splits[PTL_NSA_SWA]);
-    b->slc = take_states(&m, b, b->n_row_panels * b->n_rows, b->n_splits[PTL_NSA_SLC]);
+    b->slc = take_states(&m, b, b->n_row_panels * b->n_lists, b->n_splits[PTL_NSA_SLC]);
     b->columns = ptl_take(&m, b->by_columns ? tiles * lines * (size_t)b->n_columns * line : 0);
     b->m_tile = ptl_take(&m, b->by_columns ? tiles * lines * line : 0);
     b->logits = ptl_take(&m, lines * line * (size_t)(b->swa_end - b->first_logit));
     b->given = ptl_take(&m, b->by_probabilities || p->lse_in.data ? lines * line : 0);
     b->probabilities =
-        ptl_take(&m, b->by_probabilities ? rows * (size_t)b->n_cmp * sizeof(float) : 0);
-    b->score = ptl_take(&m, rows * (size_t)b->n_score * sizeof(float));
-    b->idx = ptl_take(&m, p->has_cmp ? rows * (size_t)p->topk * sizeof *b->idx : 0);
+        ptl_take(&m, b->by_probabilities ? lists * (size_t)b->n_cmp * sizeof(float) : 0);
+    b->score = ptl_take(&m, lists * (size_t)b->n_score * sizeof(float));
+    b->idx = ptl_take(&m, p->has_cmp ? lists * (size_t)p->topk * sizeof *b->idx : 0);
     if (memory) {
         ptl_nsa_cut_panels(b->k, b->n_rows * (int)p->group, b->panels);
         ptl_nsa_cut_panels(b->k, (int)p->group, b->row_panels);
-        for (int64_t lane = 0; p->lse_in.data && lane < b->n_rows * p->group; lane++) {
-            const float *lse =
-                ptl_rows_at(&p->lse_in, b->seq.b, b->seq.q_row + b->row + lane / p->group,
-                            b->head * p->group + lane % p->group);
-            int i = 0;
-            while (lane >= b->panels[i].lane + b->panels[i].n_lanes) i++;
-            /* -inf saw nothing: its weights are 0 */
-            b->given[i * b->k->panel + (int)lane - b->panels[i].lane] =
-                *lse == -INFINITY ? INFINITY : *lse * 1.44269504f;
+        for (int i = 0; p->lse_in.data && i < b->n_panels; i++) {
+            const struct ptl_nsa_panel *panel = &b->panels[i % b->n_head_panels];
+            for (int x = 0; x < panel->n_lanes; x++) {
+                const int64_t lane = panel->lane + x, head = b->head + i / b->n_head_panels;
+                const float lse = *(const float *)ptl_rows_at(
+                    &p->lse_in, b->seq.b, b->seq.q_row + b->row + lane / p->group,
+                    head * p->group + lane % p->group);
+                /* -inf saw nothing: its weights are 0 */
+                b->given[i * b->k->panel + x] = lse == -INFINITY ? INFINITY : lse * 1.44269504f;
+            }
         }
     }
     return m.used;
@@ -178,8 +182,8 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
                              char *memory) {
     const struct ptl_nsa_block *b = largest;
     const struct ptl_nsa_problem *p = b->p;
-    const size_t panels = (size_t)ptl_max64(b->n_panels, b->n_row_panels * b->n_rows);
-    const size_t lanes = (size_t)b->n_rows * (size_t)p->group;
+    const size_t panels = (size_t)ptl_max64(b->n_panels, b->n_row_panels * b->n_heads);
+    const size_t lanes = (size_t)b->n_lists * (size_t)p->group;
     const size_t n_list = (size_t)ptl_max64(1, p->selects ? p->topk : p->n_idx);
     struct ptl_pieces m = {memory, 0};
     struct ptl_nsa_stage stage =
@@ -189,7 +193,7 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
     bool *has_queries = ptl_take(&m, panels * sizeof *has_queries);
     float *branch[3];
     for (int i = 0; i < 3; i++) branch[i] = ptl_take(&m, lanes * (size_t)p->dv * sizeof(float));
-    float *sum = ptl_take(&m, (size_t)b->n_rows * (size_t)ptl_max64(b->n_columns, PTL_NSA_TILE) *
+    float *sum = ptl_take(&m, (size_t)b->n_lists * (size_t)ptl_max64(b->n_columns, PTL_NSA_TILE) *
                                   sizeof(float));
     uint64_t *keys = ptl_take(&m, (size_t)b->n_score * sizeof *keys);
     int64_t *start = ptl_take(&m, n_list * sizeof *start);
@@ -204,7 +208,7 @@ size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_bloc
         w->keys = keys;
         w->list_start = start;
         w->list_end = end;
-        w->loaded.block = w->listed.block = NULL;
+        w->loaded.block = w->listed_block = NULL;
         w->tile = 0;
     }
     return m.used;

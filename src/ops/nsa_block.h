@@ -1,4 +1,5 @@
-/* A block: a few query rows of one sequence and kv head, and all that is computed for them. Its
+/* A block: a few query rows of one sequence, for one kv head or for several whose keys lie side by
+ * side, and all that is computed for them. Its
  * branches can be walked split by split, in order by one worker or one split each by several; the
  * bits are the same. Who does it when is nsa_run.c. */
 #ifndef PTL_NSA_BLOCK_H
@@ -20,18 +21,18 @@ struct ptl_nsa_block {
     const struct ptl_nsa_problem *p;
     const struct ptl_kernels *k;
     struct ptl_nsa_seq seq;
-    int64_t head;     /* kv head */
-    int64_t row;      /* first row */
-    int n_rows;       /* of the sequence */
-    bool shared;      /* each split has its states */
-    int n_panels;     /* of all rows */
-    int n_row_panels; /* of one row */
-    struct ptl_nsa_panel *panels, *row_panels;
+    int64_t head, row; /* the first */
+    int n_heads, n_rows;
+    int n_lists; /* n_heads * n_rows: a row and kv head has one selection; head by head */
+    bool shared; /* each split has its states */
+    int n_head_panels, n_row_panels;           /* of one head and all rows, of one head and row */
+    int n_panels;                              /* of all heads, head by head */
+    struct ptl_nsa_panel *panels, *row_panels; /* of one head */
 
     /* Keys that some row sees: compressed 0 .. n_cmp-1, sliding swa_begin .. swa_end-1. */
     int64_t n_cmp, swa_begin, swa_end;
-    int64_t n_splits[PTL_NSA_PHASES];    /* SLC: of one row, at most */
-    struct ptl_nsa_states cmp, swa, slc; /* slc: n_row_panels for every row, row by row */
+    int64_t n_splits[PTL_NSA_PHASES];    /* SLC: of one list, at most */
+    struct ptl_nsa_states cmp, swa, slc; /* slc: n_row_panels for every list */
 
     /* How scores come about: from columns of the tiles, or from head-summed probabilities, where
      * these have to be final when they are made. */
@@ -43,10 +44,10 @@ struct ptl_nsa_block {
     int64_t first_logit;
     float *logits;
     float *given;         /* lines of every panel: what normalises the scores, log base 2 */
-    float *probabilities; /* summed over the heads: n_cmp of every row */
-    float *score;         /* n_score of every row */
+    float *probabilities; /* summed over the heads of a kv head: n_cmp of every list */
+    float *score;         /* n_score of every list */
     int64_t n_score;
-    int32_t *idx; /* topk of every row */
+    int32_t *idx; /* topk of every list */
 };
 
 /* Which rows a worker has loaded something of. */
@@ -63,15 +64,17 @@ struct ptl_nsa_worker {
     int tile;                     /* which is which */
     float *q_panels;
     bool *empty;         /* of every panel */
-    float *branch[3];    /* rows of floats for each lane: cmp, slc, swa */
-    float *sum;          /* one score tile's columns of every row */
+    float *branch[3];    /* rows of floats for the heads of every list: cmp, slc, swa */
+    float *sum;          /* one score tile's columns of every list */
     uint64_t *keys;      /* ranks of a selection */
     int64_t *list_start; /* token ranges of a selection: where they begin, */
     int64_t *list_end;   /* and how many tokens there are up to their end */
     int n_list;
-    struct ptl_nsa_loaded loaded, listed; /* whose queries the panels hold, whose list this is */
-    bool *has_queries;                    /* of every panel */
-    bool has_logits;                      /* all those of the block that is at work */
+    struct ptl_nsa_loaded loaded;             /* whose queries the panels hold */
+    const struct ptl_nsa_block *listed_block; /* whose list this is */
+    int listed;
+    bool *has_queries; /* of every panel */
+    bool has_logits;   /* all those of the block that is at work */
 
     /* The tile that this worker will probably want after its last split, into tiles[tile]; where it
      * is from, or NULL when nobody knows. */
@@ -82,7 +85,7 @@ struct ptl_nsa_worker {
 /* Which block, without memory, not shared. */
 void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p,
                         const struct ptl_kernels *k, const struct ptl_nsa_seq *seq, int64_t head,
-                        int64_t row, int n_rows);
+                        int n_heads, int64_t row, int n_rows);
 
 /* Gives the block its memory, or, without memory, says how many bytes that is. */
 size_t ptl_nsa_block_memory(struct ptl_nsa_block *b, char *memory);
@@ -125,15 +128,19 @@ void ptl_nsa_row_range(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase, 
 /* Multiply-adds of one phase, about. */
 int64_t ptl_nsa_block_cost(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase);
 
-/* A part of a phase: splits [begin, end), for SLC those of one row, and panels [first, last). */
+/* A part of a phase: splits [begin, end), for SLC those of one list, and panels [first, last). */
 struct ptl_nsa_part {
     enum ptl_nsa_phase phase;
-    int row; /* SLC only */
+    int list; /* SLC only */
     int64_t begin, end;
     int first, last;
 };
 
-/* Panels of a phase; SLC: of one row. */
+/* Lists that are walked one by one, and panels of such a walk. */
+static inline int ptl_nsa_n_lists(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase) {
+    return phase == PTL_NSA_SLC ? b->n_lists : 1;
+}
+
 static inline int ptl_nsa_n_panels(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase) {
     return phase == PTL_NSA_SLC ? b->n_row_panels : b->n_panels;
 }

@@ -11,7 +11,7 @@ void ptl_nsa_block_normalise(struct ptl_nsa_block *b) {
     if (b->n_splits[PTL_NSA_POOL] == 0) return;
     for (int i = 0; i < b->n_panels; i++) {
         const struct ptl_softmax_state s = ptl_nsa_state_at(b, &b->cmp, 0, i);
-        for (int lane = 0; lane < b->panels[i].n_lanes; lane++)
+        for (int lane = 0; lane < b->panels[i % b->n_head_panels].n_lanes; lane++)
             b->given[i * b->k->panel + lane] =
                 s.z[lane] == 0.0f ? INFINITY : s.m[lane] + log2f(s.z[lane]);
     }
@@ -23,27 +23,28 @@ void ptl_nsa_block_normalise(struct ptl_nsa_block *b) {
 static void score_columns(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
     const int group = (int)b->p->group;
     float share[PTL_MAX_PANEL];
-    memset(b->score, 0, (size_t)(b->n_rows * b->n_score) * sizeof *b->score);
+    memset(b->score, 0, (size_t)(b->n_lists * b->n_score) * sizeof *b->score);
     for (int64_t i0 = 0; i0 < b->n_cmp; i0 += PTL_NSA_TILE) {
         int count;
         const int64_t first =
             ptl_nsa_tile_columns(b, i0, ptl_min64(PTL_NSA_TILE, b->n_cmp - i0), &count);
-        memset(w->sum, 0, (size_t)(b->n_rows * b->n_columns) * sizeof *w->sum);
+        memset(w->sum, 0, (size_t)(b->n_lists * b->n_columns) * sizeof *w->sum);
         for (int i = 0; i < b->n_panels; i++) {
             const struct ptl_softmax_state s = ptl_nsa_state_at(b, &b->cmp, 0, i);
-            const int begin = b->panels[i].lane, end = begin + b->panels[i].n_lanes;
+            const struct ptl_nsa_panel *panel = &b->panels[i % b->n_head_panels];
+            const int begin = panel->lane, end = begin + panel->n_lanes;
+            const int list = i / b->n_head_panels * b->n_rows;
             const int64_t tile = i0 / PTL_NSA_TILE;
-            b->k->softmax_share_f32(b->panels[i].nv, ptl_nsa_tile_max_at(b, tile, i), s.m, s.z,
-                                    share);
+            b->k->softmax_share_f32(panel->nv, ptl_nsa_tile_max_at(b, tile, i), s.m, s.z, share);
             for (int lane = begin, n; lane < end; lane += n) {
                 n = group - lane % group < end - lane ? group - lane % group : end - lane;
                 b->k->lines_sum_f32(ptl_nsa_columns_at(b, tile, i), count, lane - begin, n, share,
-                                    w->sum + lane / group * b->n_columns);
+                                    w->sum + (list + lane / group) * b->n_columns);
             }
         }
-        for (int r = 0; r < b->n_rows; r++)
+        for (int list = 0; list < b->n_lists; list++)
             for (int c = 0; c < count; c++)
-                b->score[r * b->n_score + first + c] += w->sum[r * b->n_columns + c];
+                b->score[list * b->n_score + first + c] += w->sum[list * b->n_columns + c];
     }
 }
 
@@ -51,10 +52,10 @@ static void score_columns(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
 static void score_probabilities(struct ptl_nsa_block *b) {
     const struct ptl_nsa_problem *p = b->p;
     const int64_t a = p->select_block / p->stride, c = p->block / p->stride, wide = a + c - 1;
-    for (int r = 0; r < b->n_rows; r++) {
-        const float *prob = b->probabilities + r * b->n_cmp;
+    for (int list = 0; list < b->n_lists; list++) {
+        const float *prob = b->probabilities + list * b->n_cmp;
         int64_t begin, n; /* keys that the row sees */
-        ptl_nsa_row_range(b, PTL_NSA_CMP, r, &begin, &n);
+        ptl_nsa_row_range(b, PTL_NSA_CMP, list % b->n_rows, &begin, &n);
         for (int64_t j = 0; j < b->n_score; j++) {
             const bool max = p->pool == PTL_NSA_POOL_MAX;
             float x = max ? -INFINITY : 0.0f;
@@ -65,7 +66,7 @@ static void score_probabilities(struct ptl_nsa_block *b) {
                 if (!max) x += (float)weight * prob[i];
                 else if (!(prob[i] <= x)) x = prob[i]; /* NaN too */
             }
-            b->score[r * b->n_score + j] = x;
+            b->score[list * b->n_score + j] = x;
         }
     }
 }
@@ -75,31 +76,38 @@ void ptl_nsa_block_select(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
     if (b->n_score == 0) return;
     if (b->by_probabilities) score_probabilities(b);
     else score_columns(b, w);
-    for (int r = 0; r < b->n_rows; r++) {
-        const float *score = b->score + r * b->n_score;
-        const int64_t row = b->seq.q_row + b->row + r, t = ptl_nsa_position(&b->seq, b->row + r);
+    for (int list = 0; list < b->n_lists; list++) {
+        const float *score = b->score + list * b->n_score;
+        const int64_t i = b->row + list % b->n_rows, head = b->head + list / b->n_rows;
+        const int64_t row = b->seq.q_row + i, t = ptl_nsa_position(&b->seq, i);
         if (p->importance.data) {
-            float *out = ptl_rows_at(&p->importance, b->seq.b, row, b->head);
+            float *out = ptl_rows_at(&p->importance, b->seq.b, row, head);
             const int64_t n = t / p->select_block + 1;
             memcpy(out, score, (size_t)n * sizeof *out);
             for (int64_t j = n; j < p->n_scores; j++)
                 out[j] = p->pool == PTL_NSA_POOL_MAX ? -INFINITY : 0.0f;
         }
         if (!p->selects && !p->idx.data && !p->nsel.data) continue;
-        const int64_t entry = ptl_nsa_row_number(p, &b->seq, b->row + r) * p->n_k_heads + b->head;
+        const int64_t entry = ptl_nsa_row_number(p, &b->seq, i) * p->n_k_heads + head;
         const int64_t most = p->count.data ? ptl_index_at(&p->count, entry) : p->topk;
-        int32_t *idx = b->idx + r * p->topk;
+        int32_t *idx = b->idx + list * p->topk;
         const int n = ptl_nsa_select_row(p, score, t, most, w->keys, idx);
         if (p->idx.data)
-            memcpy(ptl_rows_at(&p->idx, b->seq.b, row, b->head), idx,
-                   (size_t)p->topk * sizeof *idx);
-        if (p->nsel.data) *(int32_t *)ptl_rows_at(&p->nsel, b->seq.b, row, b->head) = n;
+            memcpy(ptl_rows_at(&p->idx, b->seq.b, row, head), idx, (size_t)p->topk * sizeof *idx);
+        if (p->nsel.data) *(int32_t *)ptl_rows_at(&p->nsel, b->seq.b, row, head) = n;
     }
 }
 
 /* ---- Results ---------------------------------------------------------------------------------- */
 
-/* A branch's rows as floats, lane by lane; its lse and its output where they are wanted. */
+/* Where a head of a list is in an array of query rows. */
+static void *place_of(const struct ptl_nsa_block *b, const struct ptl_rows *r, int64_t lane) {
+    const int64_t group = b->p->group, list = lane / group;
+    return ptl_rows_at(r, b->seq.b, b->seq.q_row + b->row + list % b->n_rows,
+                       (b->head + list / b->n_rows) * group + lane % group);
+}
+
+/* A branch's rows as floats, list by list; its lse and its output where they are wanted. */
 static void store_branch(const struct ptl_nsa_block *b, const struct ptl_nsa_states *s,
                          const struct ptl_nsa_panel *panels, int n_panels, int lanes_apart,
                          const struct ptl_rows *out, const struct ptl_rows *lse, float *to) {
@@ -116,15 +124,13 @@ static void store_branch(const struct ptl_nsa_block *b, const struct ptl_nsa_sta
         }
         if (x.o) b->k->panel_store_f32(x.o, panel->n_lanes, p->dv, scale, rows);
         for (int lane = 0; lane < panel->n_lanes; lane++) {
-            const int64_t row = b->seq.q_row + b->row + (first + lane) / p->group;
-            const int64_t head = b->head * p->group + (first + lane) % p->group;
             /* nothing but weights of 0: also 0 times infinity is nothing */
             if (x.o && scale[lane] == 0.0f) memset(rows[lane], 0, (size_t)p->dv * sizeof(float));
             if (out->data)
                 ptl_narrow_rows(b->k, p->dtype, rows[lane], 0, 1, p->dv,
-                                ptl_rows_at(out, b->seq.b, row, head), 0);
+                                place_of(b, out, first + lane), 0);
             if (lse->data)
-                *(float *)ptl_rows_at(lse, b->seq.b, row, head) =
+                *(float *)place_of(b, lse, first + lane) =
                     x.z[lane] == 0.0f ? -INFINITY : x.m[lane] * LOG_2 + logf(x.z[lane]);
         }
     }
@@ -134,13 +140,10 @@ static void store_branch(const struct ptl_nsa_block *b, const struct ptl_nsa_sta
 static void store_nothing(const struct ptl_nsa_block *b, const struct ptl_rows *out,
                           const struct ptl_rows *lse, float *to) {
     const struct ptl_nsa_problem *p = b->p;
-    memset(to, 0, (size_t)(b->n_rows * p->group * p->dv) * sizeof *to);
-    for (int64_t lane = 0; lane < b->n_rows * p->group; lane++) {
-        const int64_t row = b->seq.q_row + b->row + lane / p->group;
-        const int64_t head = b->head * p->group + lane % p->group;
-        if (out->data)
-            memset(ptl_rows_at(out, b->seq.b, row, head), 0, (size_t)(p->dv * out->elem_bytes));
-        if (lse->data) *(float *)ptl_rows_at(lse, b->seq.b, row, head) = -INFINITY;
+    memset(to, 0, (size_t)(b->n_lists * p->group * p->dv) * sizeof *to);
+    for (int64_t lane = 0; lane < b->n_lists * p->group; lane++) {
+        if (out->data) memset(place_of(b, out, lane), 0, (size_t)(p->dv * out->elem_bytes));
+        if (lse->data) *(float *)place_of(b, lse, lane) = -INFINITY;
     }
 }
 
@@ -153,10 +156,12 @@ void ptl_nsa_block_finish(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
         bool on;
         const struct ptl_rows *out, *lse;
     } branch[3] = {
-        {&b->cmp, b->panels, b->n_panels, 0, p->has_cmp, &p->out_cmp, &p->lse_cmp},
+        {&b->cmp, b->panels, b->n_head_panels, b->n_rows * (int)p->group, p->has_cmp, &p->out_cmp,
+         &p->lse_cmp},
         {&b->slc, b->row_panels, b->n_row_panels, (int)p->group, p->has_slc, &p->out_slc,
          &p->lse_slc},
-        {&b->swa, b->panels, b->n_panels, 0, p->has_swa, &p->out_swa, &p->lse_swa},
+        {&b->swa, b->panels, b->n_head_panels, b->n_rows * (int)p->group, p->has_swa, &p->out_swa,
+         &p->lse_swa},
     };
     for (int i = 0; i < 3; i++) {
         if (branch[i].states->n_sets == 0) {
@@ -168,15 +173,12 @@ void ptl_nsa_block_finish(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
                      branch[i].lanes_apart, branch[i].out, branch[i].lse, w->branch[i]);
     }
     if (!p->out.data) return;
-    for (int64_t lane = 0; lane < b->n_rows * p->group; lane++) {
-        const int64_t row = b->seq.q_row + b->row + lane / p->group;
-        const int64_t head = b->head * p->group + lane % p->group;
+    for (int64_t lane = 0; lane < b->n_lists * p->group; lane++) {
         const float *const rows[3] = {p->has_cmp ? w->branch[0] + lane * p->dv : NULL,
                                       p->has_slc ? w->branch[1] + lane * p->dv : NULL,
                                       p->has_swa ? w->branch[2] + lane * p->dv : NULL};
         float *out = w->stage.row;
-        ptl_nsa_combine_row(p, b->k, ptl_rows_at(&p->gates, b->seq.b, row, head), rows, out);
-        ptl_narrow_rows(b->k, p->dtype, out, 0, 1, p->dv, ptl_rows_at(&p->out, b->seq.b, row, head),
-                        0);
+        ptl_nsa_combine_row(p, b->k, place_of(b, &p->gates, lane), rows, out);
+        ptl_narrow_rows(b->k, p->dtype, out, 0, 1, p->dv, place_of(b, &p->out, lane), 0);
     }
 }

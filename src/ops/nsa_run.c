@@ -10,7 +10,7 @@
 
 /* Lanes of a block: more share a key tile's way from memory, but queries, sums and two tiles should
  * stay in a second-level cache of 512 KiB. */
-enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_LANES = 192 };
+enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_LANES = 192, HEADS_BYTES = 256 << 10 };
 
 /* The order in which units are drawn. Splits of shared blocks come first and last: what is between
  * hides the selection, which one worker does. */
@@ -39,7 +39,7 @@ struct shared_block {
 struct nsa_job {
     const struct ptl_nsa_problem *p;
     const struct ptl_kernels *k;
-    int64_t block_rows;
+    int64_t block_lanes, block_rows;
     double total_cost;
     int n_threads;
     struct shared_block *shared;
@@ -51,11 +51,26 @@ struct nsa_job {
     _Atomic int64_t drawn;
 };
 
-static int64_t choose_block_rows(const struct ptl_nsa_problem *p, const struct ptl_kernels *k) {
-    int64_t lanes = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float));
-    if (lanes > MAX_BLOCK_LANES) lanes = MAX_BLOCK_LANES;
-    if (lanes < k->panel) lanes = k->panel;
-    return ptl_max64(1, lanes / p->group);
+static int64_t choose_block_lanes(const struct ptl_nsa_problem *p, const struct ptl_kernels *k) {
+    const int64_t lanes = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float));
+    return ptl_max64(k->panel, ptl_min64(lanes, MAX_BLOCK_LANES));
+}
+
+/* Whether the rows of all kv heads of a token lie side by side: then they are read together, several
+ * heads a block, as long as two tiles of them fit the cache. A few bytes out of every row come from
+ * memory at a third of its rate. */
+static bool is_side_by_side(const struct ptl_nsa_store *s, int dqk, int dv) {
+    return s->k.head_stride == dqk && (!s->v.data || s->v.head_stride == dv);
+}
+
+static int choose_block_heads(const struct nsa_job *job, int64_t n_rows) {
+    const struct ptl_nsa_problem *p = job->p;
+    const int64_t tile = PTL_NSA_TILE * (p->dqk + p->dv) * (int64_t)ptl_dtype_bytes(p->dtype);
+    int64_t n = ptl_min64(HEADS_BYTES / tile, job->block_lanes / (n_rows * p->group));
+    if ((p->has_cmp && !is_side_by_side(&p->cmp, p->dqk, p->dv)) ||
+        (p->has_swa && !is_side_by_side(&p->swa, p->dqk, p->dv)))
+        n = 1;
+    return (int)ptl_max64(1, ptl_min64(n, p->n_k_heads));
 }
 
 /* ---- Planning --------------------------------------------------------------------------------- */
@@ -67,19 +82,22 @@ static void each_block(struct nsa_job *job, block_fn *fn) {
     const struct ptl_nsa_problem *p = job->p;
     for (int64_t s = 0; s < p->n_seqs; s++) {
         const struct ptl_nsa_seq seq = ptl_nsa_sequence(p, s);
-        for (int64_t row = 0; row < seq.n_q; row += job->block_rows)
-            for (int64_t head = 0; head < p->n_k_heads; head++) {
+        for (int64_t row = 0; row < seq.n_q; row += job->block_rows) {
+            const int64_t n = ptl_min64(job->block_rows, seq.n_q - row);
+            const int n_heads = choose_block_heads(job, n);
+            for (int64_t head = 0; head < p->n_k_heads; head += n_heads) {
                 struct ptl_nsa_block b;
-                const int n = (int)ptl_min64(job->block_rows, seq.n_q - row);
-                ptl_nsa_block_init(&b, p, job->k, &seq, head, row, n);
+                ptl_nsa_block_init(&b, p, job->k, &seq, head,
+                                   (int)ptl_min64(n_heads, p->n_k_heads - head), row, (int)n);
                 fn(job, &b);
             }
+        }
     }
 }
 
 /* Multiply-adds, and something for what a block has to load and store. */
 static int64_t cost_of(const struct ptl_nsa_block *b) {
-    int64_t cost = 8 * b->n_rows * b->p->group * (b->p->dqk + b->p->dv);
+    int64_t cost = 8 * b->n_lists * b->p->group * (b->p->dqk + b->p->dv);
     for (int phase = 0; phase < PTL_NSA_PHASES; phase++) cost += ptl_nsa_block_cost(b, phase);
     return cost;
 }
@@ -93,25 +111,22 @@ static bool is_shared(const struct nsa_job *job, const struct ptl_nsa_block *b) 
     return job->n_threads > 1 && 8.0 * job->n_threads * (double)cost_of(b) > job->total_cost;
 }
 
-static int64_t rows_of(const struct ptl_nsa_block *b, int phase) {
-    return phase == PTL_NSA_SLC ? b->n_rows : 1;
-}
-
 /* Units of a block, and its memory: how many bytes, or, with memory, where. */
 static size_t share_block(const struct nsa_job *job, struct shared_block *s, char *memory) {
     struct ptl_nsa_block *b = &s->block;
     struct ptl_pieces m = {memory, ptl_nsa_block_memory(b, memory)};
     for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
-        const int64_t n = b->n_splits[phase], rows = rows_of(b, phase);
+        const int64_t n = b->n_splits[phase];
+        const int64_t lists = ptl_nsa_n_lists(b, (enum ptl_nsa_phase)phase);
         /* Probabilities are summed over the panels in order, so these stay together. */
         const bool sums = b->by_probabilities && (phase == PTL_NSA_CMP || phase == PTL_NSA_POOL);
-        const bool few = n * rows < 4 * job->n_threads && !sums;
+        const bool few = n * lists < 4 * job->n_threads && !sums && b->n_heads == 1;
         s->n_groups[phase] = few ? ptl_nsa_n_panels(b, (enum ptl_nsa_phase)phase) : 1;
-        s->n_units[phase] = n * rows * s->n_groups[phase];
+        s->n_units[phase] = n * lists * s->n_groups[phase];
         /* Rows that see no compressed key have a selection all the same. */
         if (phase == PTL_NSA_CMP && job->p->has_cmp && n == 0) s->n_units[phase] = 1;
         if (phase == PTL_NSA_POOL) continue;
-        const int64_t n_chains = rows * s->n_groups[phase];
+        const int64_t n_chains = lists * s->n_groups[phase];
         struct chain *chains = ptl_take(&m, (size_t)n_chains * sizeof *chains);
         _Atomic bool *is_done = ptl_take(&m, (size_t)(n_chains * n) * sizeof *is_done);
         for (int64_t i = 0; memory && i < n_chains; i++) {
@@ -175,18 +190,20 @@ static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *s
     const struct ptl_block at = job->whole.blocks[i];
     const struct ptl_nsa_seq seq = ptl_nsa_sequence(p, at.seq / p->n_k_heads);
     struct ptl_nsa_block b;
-    ptl_nsa_block_init(&b, p, job->k, &seq, at.seq % p->n_k_heads, at.row,
-                       (int)ptl_min64(job->block_rows, seq.n_q - at.row));
+    const int64_t n = ptl_min64(job->block_rows, seq.n_q - at.row), head = at.seq % p->n_k_heads;
+    ptl_nsa_block_init(&b, p, job->k, &seq, head,
+                       (int)ptl_min64(choose_block_heads(job, n), p->n_k_heads - head), at.row,
+                       (int)n);
     w->peek = NULL;
     w->has_logits = b.first_logit < b.swa_end; /* SWA comes before SLC */
     ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
     for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
         if (phase == PTL_NSA_POOL) ptl_nsa_block_normalise(&b);
         if (phase == PTL_NSA_SLC) ptl_nsa_block_select(&b, w);
-        for (int row = 0; row < rows_of(&b, phase); row++)
+        for (int list = 0; list < ptl_nsa_n_lists(&b, (enum ptl_nsa_phase)phase); list++)
             ptl_nsa_block_walk(
                 &b, w,
-                &(struct ptl_nsa_part){(enum ptl_nsa_phase)phase, row, 0, b.n_splits[phase], 0,
+                &(struct ptl_nsa_part){(enum ptl_nsa_phase)phase, list, 0, b.n_splits[phase], 0,
                                        ptl_nsa_n_panels(&b, (enum ptl_nsa_phase)phase)});
     }
     ptl_nsa_block_finish(&b, w);
@@ -248,7 +265,7 @@ static void advance_chain(struct shared_block *s, struct chain *c,
 
 static void add_split(struct shared_block *s, const struct ptl_nsa_part *part, int64_t group) {
     const int phase = part->phase;
-    struct chain *c = &s->chains[phase][part->row * s->n_groups[phase] + group];
+    struct chain *c = &s->chains[phase][part->list * s->n_groups[phase] + group];
     atomic_store_explicit(&c->is_done[part->begin], true, memory_order_release);
     if (atomic_exchange_explicit(&c->busy, true, memory_order_acquire)) return;
     advance_chain(s, c, part);
@@ -258,7 +275,7 @@ static void add_split(struct shared_block *s, const struct ptl_nsa_part *part, i
 /* When all splits are done: what nobody has added. */
 static void add_rest(struct shared_block *s, int phase) {
     const int n_groups = s->n_groups[phase];
-    for (int64_t i = 0; i < rows_of(&s->block, phase) * n_groups; i++) {
+    for (int64_t i = 0; i < ptl_nsa_n_lists(&s->block, (enum ptl_nsa_phase)phase) * n_groups; i++) {
         const int64_t unit = i / n_groups * s->block.n_splits[phase] * n_groups + i % n_groups;
         const struct ptl_nsa_part part = part_of(s, phase, unit);
         if (part.begin < part.end) advance_chain(s, &s->chains[phase][i], &part);
@@ -320,7 +337,8 @@ static enum ptl_status plan(struct ptl_context *ctx, const struct ptl_nsa_proble
     /* not cleared as a whole: the schedule is 8 KiB */
     job->p = p;
     job->k = ctx->kernels;
-    job->block_rows = choose_block_rows(p, job->k);
+    job->block_lanes = choose_block_lanes(p, job->k);
+    job->block_rows = ptl_max64(1, job->block_lanes / p->group);
     job->total_cost = 0.0;
     job->shared = NULL;
     job->n_shared = 0;

@@ -67,35 +67,34 @@ struct ptl_nsa_stage ptl_nsa_stage_at(const struct ptl_nsa_problem *p, const str
 }
 
 void ptl_nsa_tile_load(struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                       const struct ptl_kernels *k, const struct ptl_nsa_store *from,
+                       const struct ptl_kernels *k, const struct ptl_nsa_store *from, int head,
                        const struct ptl_nsa_stage *stage) {
+    const int64_t k_shift = head * from->k.head_stride * from->k.elem_bytes;
+    const int64_t v_shift = head * from->v.head_stride * from->v.elem_bytes;
+    const bool half = is_half(p);
     t->finite = -1;
-    t->k_stride = from->k.row_stride;
-    t->v_stride = from->v.row_stride;
-    t->n_float_runs = t->n_runs;
-    if (!is_half(p)) {
-        for (int i = 0; i < t->n_runs; i++) {
-            t->keys[i] = (struct ptl_run){(const float *)t->at[i].k, t->at[i].n};
-            t->values[i] = (struct ptl_run){(const float *)t->at[i].v, t->at[i].n};
-        }
-        return;
-    }
-    t->k_stride = ptl_staged_stride(p->dqk);
-    t->v_stride = ptl_staged_stride(p->dv);
-    t->n_float_runs = 1;
-    t->keys[0] = (struct ptl_run){stage->k, t->n_keys};
-    t->values[0] = (struct ptl_run){stage->v, t->n_keys};
+    t->k_stride = half ? ptl_staged_stride(p->dqk) : from->k.row_stride;
+    t->v_stride = half ? ptl_staged_stride(p->dv) : from->v.row_stride;
+    t->n_float_runs = half ? 1 : t->n_runs;
     for (int i = 0, j = 0; i < t->n_runs; j += t->at[i++].n) {
-        ptl_widen_rows(k, p->dtype, t->at[i].k, from->k.row_stride, t->at[i].n, p->dqk,
-                       stage->k + j * t->k_stride, t->k_stride);
-        if (from->v.data)
-            ptl_widen_rows(k, p->dtype, t->at[i].v, from->v.row_stride, t->at[i].n, p->dv,
+        const int n = t->at[i].n;
+        const char *keys = t->at[i].k + k_shift, *values = t->at[i].v ? t->at[i].v + v_shift : NULL;
+        if (!half) {
+            t->keys[i] = (struct ptl_run){(const float *)keys, n};
+            t->values[i] = (struct ptl_run){(const float *)values, n};
+            continue;
+        }
+        ptl_widen_rows(k, p->dtype, keys, from->k.row_stride, n, p->dqk, stage->k + j * t->k_stride,
+                       t->k_stride);
+        if (values)
+            ptl_widen_rows(k, p->dtype, values, from->v.row_stride, n, p->dv,
                            stage->v + j * t->v_stride, t->v_stride);
     }
+    if (half) t->values[0] = (struct ptl_run){stage->v, t->n_keys};
 }
 
 struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                                      const struct ptl_nsa_store *from,
+                                      const struct ptl_nsa_store *from, int n_heads,
                                       const struct ptl_nsa_panel *panels, int n_panels) {
     if (!t) return (struct ptl_nsa_ahead){0};
     const int64_t bytes = from->k.elem_bytes;
@@ -103,12 +102,12 @@ struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct
         .tile = t,
         .k_step = from->k.row_stride * bytes,
         .v_step = from->v.row_stride * bytes,
-        .k_bytes = p->dqk * bytes,
-        .v_bytes = from->v.data ? p->dv * bytes : 0,
+        .k_bytes = n_heads * p->dqk * bytes,
+        .v_bytes = from->v.data ? n_heads * p->dv * bytes : 0,
     };
     int64_t parts = 0;
     for (int i = 0; i < n_panels; i++)
-        parts += (PTL_NSA_TILE + (a.v_bytes ? p->dv : 0)) / step_of(panels[i].nv) + 1;
+        parts += n_heads * ((PTL_NSA_TILE + (a.v_bytes ? p->dv : 0)) / step_of(panels[i].nv) + 1);
     const int64_t lines = (a.k_bytes + LINE - 1) / LINE + (a.v_bytes + LINE - 1) / LINE;
     a.lines_per_part = (int)((t->n_keys * lines + parts - 1) / parts);
     return a;

@@ -37,9 +37,9 @@ size_t ptl_nsa_stage_bytes(const struct ptl_nsa_problem *p, const struct ptl_ker
 struct ptl_nsa_stage ptl_nsa_stage_at(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                                       void *memory);
 
-/* Makes the runs floats. */
+/* Makes the runs floats, those of the kv head that many behind the one the tile was found for. */
 void ptl_nsa_tile_load(struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                       const struct ptl_kernels *k, const struct ptl_nsa_store *from,
+                       const struct ptl_kernels *k, const struct ptl_nsa_store *from, int head,
                        const struct ptl_nsa_stage *stage);
 
 /* Some (row, head) pairs of a block: lanes lane .. lane + n_lanes - 1, row by row. */
@@ -63,7 +63,8 @@ struct ptl_softmax_state {
 };
 
 /* Asks for the rows of a tile, a few lines at a time, while the one before it is computed: one burst
- * of requests would hold up the loads behind it. */
+ * of requests would hold up the loads behind it. Of n_heads heads, which lie side by side, n_panels
+ * panels each. */
 struct ptl_nsa_ahead {
     const struct ptl_nsa_tile *tile; /* NULL: nothing */
     int64_t k_step, v_step, k_bytes, v_bytes;
@@ -73,7 +74,7 @@ struct ptl_nsa_ahead {
 };
 
 struct ptl_nsa_ahead ptl_nsa_ahead_of(const struct ptl_nsa_tile *t, const struct ptl_nsa_problem *p,
-                                      const struct ptl_nsa_store *from,
+                                      const struct ptl_nsa_store *from, int n_heads,
                                       const struct ptl_nsa_panel *panels, int n_panels);
 
 /* QK products of a panel that are kept from one branch for the next: lines of keys [begin, end). */

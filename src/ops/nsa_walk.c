@@ -13,11 +13,18 @@ struct walk {
     enum ptl_nsa_phase phase;
     const struct ptl_nsa_store *from;
     const struct ptl_nsa_panel *panels;
-    int first, last;  /* of the panels */
-    int first_states; /* where the states of panel 0 are in a set */
+    int first, last;   /* of the panels */
+    int n_head_panels; /* of panels; the next ones are those of the next head */
+    int64_t head;      /* of panel 0 */
+    int first_queries; /* where the queries of panel 0 are, */
+    int first_states;  /* and its states in a set */
     struct ptl_nsa_states *states;
     int64_t end; /* of all keys */
 };
+
+static float *queries_at(const struct walk *x, int panel) {
+    return x->w->q_panels + (int64_t)(x->first_queries + panel) * x->b->p->dqk * x->b->k->panel;
+}
 
 /* The walk's panels hold the queries of these rows. */
 static void load_queries(struct walk *x, const struct ptl_rows *q, int64_t row, int n_rows) {
@@ -29,16 +36,17 @@ static void load_queries(struct walk *x, const struct ptl_rows *q, int64_t row, 
         memset(w->has_queries, 0, (size_t)b->n_panels * sizeof *w->has_queries);
     w->loaded = want;
     for (int i = x->first; i < x->last; i++) {
-        if (w->has_queries[i]) continue;
-        ptl_nsa_load_panel(b->p, b->k, q, &b->seq, row, b->head * b->p->group, &x->panels[i],
-                           w->q_panels + (int64_t)i * b->p->dqk * b->k->panel, &w->stage);
-        w->has_queries[i] = true;
+        const int64_t head = x->head + i / x->n_head_panels;
+        if (w->has_queries[x->first_queries + i]) continue;
+        ptl_nsa_load_panel(b->p, b->k, q, &b->seq, row, head * b->p->group,
+                           &x->panels[i % x->n_head_panels], queries_at(x, i), &w->stage);
+        w->has_queries[x->first_queries + i] = true;
     }
 }
 
 /* Keys [begin, end) of the walk as a tile. */
 static void find_tile(const struct walk *x, int64_t begin, int64_t end, struct ptl_nsa_tile *t) {
-    const int64_t seq = x->b->seq.index, head = x->b->head;
+    const int64_t seq = x->b->seq.index, head = x->head;
     t->n_keys = t->n_runs = 0;
     if (x->phase != PTL_NSA_SLC) {
         ptl_nsa_tile_add(t, x->from, seq, head, begin, end);
@@ -93,7 +101,7 @@ static void keep_score(const struct walk *x, int panel, int64_t begin, int n_key
                        const struct ptl_softmax_state *state) {
     const struct ptl_nsa_block *b = x->b;
     const struct ptl_nsa_problem *p = b->p;
-    const struct ptl_nsa_panel *lanes = &x->panels[panel];
+    const struct ptl_nsa_panel *lanes = &x->panels[panel % x->n_head_panels];
     if (b->by_columns) {
         const int a = (int)(p->select_block / p->stride);
         int count;
@@ -104,11 +112,11 @@ static void keep_score(const struct walk *x, int panel, int64_t begin, int n_key
         memcpy(ptl_nsa_tile_max_at(b, begin / PTL_NSA_TILE, panel), state->m,
                (size_t)b->k->panel * sizeof(float));
     } else if (b->by_probabilities && (p->lse_in.data || x->phase == PTL_NSA_POOL)) {
-        const int group = (int)p->group;
+        const int group = (int)p->group, list = panel / x->n_head_panels * b->n_rows;
         for (int lane = lanes->lane, n; lane < lanes->lane + lanes->n_lanes; lane += n) {
             n = group - lane % group;
             if (n > lanes->lane + lanes->n_lanes - lane) n = lanes->lane + lanes->n_lanes - lane;
-            float *sum = b->probabilities + lane / group * b->n_cmp + begin;
+            float *sum = b->probabilities + (list + lane / group) * b->n_cmp + begin;
             if (lane % group == 0) memset(sum, 0, (size_t)n_keys * sizeof *sum);
             b->k->lines_sum_f32(x->w->stage.s, n_keys, lane - lanes->lane, n, NULL, sum);
         }
@@ -122,40 +130,49 @@ static void keep_no_score(const struct walk *x, int panel, int64_t begin, int n_
     keep_score(x, panel, begin, n_keys, state);
 }
 
-static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
-                     struct ptl_nsa_tile *tile, const struct ptl_nsa_tile *next,
-                     const struct ptl_nsa_store *next_from) {
+/* The stages of panel i on a tile. */
+static void run_panel(struct walk *x, int i, int64_t begin, int64_t end, int64_t set,
+                      struct ptl_nsa_tile *tile, struct ptl_nsa_ahead *ahead) {
     struct ptl_nsa_block *b = x->b;
     const struct ptl_nsa_problem *p = b->p;
     const struct ptl_nsa_stage *stage = &x->w->stage;
+    const struct ptl_nsa_panel *panel = &x->panels[i % x->n_head_panels];
     const bool scored = x->phase == PTL_NSA_CMP || x->phase == PTL_NSA_POOL;
-    struct ptl_nsa_ahead ahead =
-        ptl_nsa_ahead_of(next, p, next_from, x->panels + x->first, x->last - x->first);
-    ptl_nsa_tile_load(tile, p, b->k, x->from, stage);
+    const enum tile_kind kind = mask_panel(x, panel, begin, end);
+    struct ptl_softmax_state state = ptl_nsa_state_at(b, x->states, set, x->first_states + i);
+    const float *given = NULL;
+    if (scored && (p->lse_in.data || x->phase == PTL_NSA_POOL)) given = b->given + i * b->k->panel;
+    if (x->phase == PTL_NSA_POOL) state.o = NULL;
+    if (kind == SKIP) {
+        if (scored) keep_no_score(x, i, begin, tile->n_keys, &state);
+        return;
+    }
+    const int64_t n_logits = b->swa_end - b->first_logit;
+    const struct ptl_nsa_logits logits = {
+        b->logits + (x->first_states + i) * n_logits * b->k->panel, b->first_logit, b->swa_end};
+    const bool known = x->phase == PTL_NSA_SLC && x->w->has_logits;
+    state.empty = x->w->empty[i];
+    ptl_nsa_tile_scores(p, b->k, tile, panel->nv, queries_at(x, i), known ? &logits : NULL, stage,
+                        ahead);
+    if (x->phase == PTL_NSA_SWA && n_logits > 0) ptl_nsa_tile_keep(b->k, tile, &logits, stage);
+    ptl_nsa_tile_weigh(p, b->k, tile, panel->nv, kind == MIXED ? stage->bits : NULL, given, &state,
+                       stage, ahead);
+    x->w->empty[i] = false;
+    if (scored) keep_score(x, i, begin, tile->n_keys, &state);
+}
+
+static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
+                     struct ptl_nsa_tile *tile, const struct ptl_nsa_tile *next,
+                     const struct ptl_nsa_store *next_from) {
+    const struct ptl_nsa_block *b = x->b;
+    const int n_heads = (x->last - x->first + x->n_head_panels - 1) / x->n_head_panels;
+    const int n_panels = n_heads > 1 ? x->n_head_panels : x->last - x->first;
+    struct ptl_nsa_ahead ahead = ptl_nsa_ahead_of(
+        next, b->p, next_from, n_heads, x->panels + x->first % x->n_head_panels, n_panels);
     for (int i = x->first; i < x->last; i++) {
-        const enum tile_kind kind = mask_panel(x, &x->panels[i], begin, end);
-        struct ptl_softmax_state state = ptl_nsa_state_at(b, x->states, set, x->first_states + i);
-        const float *given = (scored && p->lse_in.data) || x->phase == PTL_NSA_POOL
-                                 ? b->given + i * b->k->panel
-                                 : NULL;
-        if (x->phase == PTL_NSA_POOL) state.o = NULL;
-        if (kind == SKIP) {
-            if (scored) keep_no_score(x, i, begin, tile->n_keys, &state);
-            continue;
-        }
-        const struct ptl_nsa_logits logits = {b->logits +
-                                                  i * (b->swa_end - b->first_logit) * b->k->panel,
-                                              b->first_logit, b->swa_end};
-        state.empty = x->w->empty[i];
-        ptl_nsa_tile_scores(
-            p, b->k, tile, x->panels[i].nv, x->w->q_panels + (int64_t)i * p->dqk * b->k->panel,
-            x->phase == PTL_NSA_SLC && x->w->has_logits ? &logits : NULL, stage, &ahead);
-        if (x->phase == PTL_NSA_SWA && b->first_logit < b->swa_end)
-            ptl_nsa_tile_keep(b->k, tile, &logits, stage);
-        ptl_nsa_tile_weigh(p, b->k, tile, x->panels[i].nv, kind == MIXED ? stage->bits : NULL,
-                           given, &state, stage, &ahead);
-        x->w->empty[i] = false;
-        if (scored) keep_score(x, i, begin, tile->n_keys, &state);
+        if (i == x->first || i % x->n_head_panels == 0)
+            ptl_nsa_tile_load(tile, b->p, b->k, x->from, i / x->n_head_panels, &x->w->stage);
+        run_panel(x, i, begin, end, set, tile, &ahead);
     }
 }
 
@@ -213,21 +230,23 @@ static void run_splits(struct walk *x, int64_t first, int64_t size, int64_t begi
         } else if (s == 0 || from < to) {
             run_split(x, from, to, s == 0 ? 0 : 1, &known);
             for (int i = x->first; s > 0 && x->phase != PTL_NSA_POOL && i < x->last; i++)
-                fold(b, x->states, 1, x->first_states + i, x->panels[i].nv);
+                fold(b, x->states, 1, x->first_states + i, x->panels[i % x->n_head_panels].nv);
         }
     }
 }
 
-/* The token ranges of row r: the blocks that idx lists and that are blocks of the row. */
-static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w, int r) {
+/* The token ranges of a list: the blocks that idx names and that are blocks of the row. */
+static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w, int list) {
     const struct ptl_nsa_problem *p = b->p;
+    const int r = list % b->n_rows;
     const int64_t t = ptl_nsa_position(&b->seq, b->row + r);
-    const int64_t entry = ptl_nsa_row_number(p, &b->seq, b->row + r) * p->n_k_heads + b->head;
+    const int64_t entry =
+        ptl_nsa_row_number(p, &b->seq, b->row + r) * p->n_k_heads + b->head + list / b->n_rows;
     const int64_t n = p->selects ? p->topk : p->n_idx;
-    const struct ptl_nsa_loaded want = {b, NULL, b->row + r, 1};
     int64_t total = 0;
     w->n_list = 0;
-    w->listed = want;
+    w->listed_block = b;
+    w->listed = list;
     if (ptl_nsa_is_dense_row(b, r)) {
         w->list_start[0] = 0;
         w->list_end[w->n_list++] = t + 1;
@@ -235,7 +254,7 @@ static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
     }
     for (int64_t e = 0; e < n; e++) {
         const int64_t j =
-            p->selects ? b->idx[r * p->topk + e] : ptl_index_at(&p->idx_in, entry * n + e);
+            p->selects ? b->idx[list * p->topk + e] : ptl_index_at(&p->idx_in, entry * n + e);
         if (j < 0 || j > t / p->select_block) continue;
         w->list_start[w->n_list] = j * p->select_block;
         total += ptl_min64(p->select_block, t + 1 - j * p->select_block);
@@ -246,20 +265,24 @@ static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
 /* Which keys a phase walks; those of SLC are known when the row's list is there. */
 static struct walk walk_of(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
                            const struct ptl_nsa_part *part) {
-    struct walk x = {
-        .b = b, .w = w, .phase = part->phase, .first = part->first, .last = part->last};
+    struct walk x = {.b = b,
+                     .w = w,
+                     .phase = part->phase,
+                     .first = part->first,
+                     .last = part->last,
+                     .head = b->head,
+                     .panels = b->panels,
+                     .n_head_panels = b->n_head_panels};
     switch (part->phase) {
     case PTL_NSA_CMP:
     case PTL_NSA_POOL:
         x.from = &b->p->cmp;
         x.states = &b->cmp;
-        x.panels = b->panels;
         x.end = b->n_cmp;
         break;
     case PTL_NSA_SWA:
         x.from = &b->p->swa;
         x.states = &b->swa;
-        x.panels = b->panels;
         x.end = b->swa_end;
         break;
     case PTL_NSA_SLC:
@@ -267,7 +290,10 @@ static struct walk walk_of(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
         x.from = &b->p->slc;
         x.states = &b->slc;
         x.panels = b->row_panels;
-        x.first_states = part->row * b->n_row_panels;
+        x.n_head_panels = b->n_row_panels;
+        x.head += part->list / b->n_rows;
+        x.first_queries = part->list / b->n_rows * b->n_row_panels;
+        x.first_states = part->list * b->n_row_panels;
         x.end = w->n_list ? w->list_end[w->n_list - 1] : 0;
         break;
     }
@@ -278,10 +304,10 @@ void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
                         const struct ptl_nsa_part *part) {
     const struct ptl_nsa_problem *p = b->p;
     if (part->begin >= part->end) return;
-    if (part->phase == PTL_NSA_SLC) list_tokens(b, w, part->row);
+    if (part->phase == PTL_NSA_SLC) list_tokens(b, w, part->list);
     struct walk x = walk_of(b, w, part);
     if (part->phase == PTL_NSA_SLC) {
-        load_queries(&x, &p->q, b->row + part->row, 1);
+        load_queries(&x, &p->q, b->row + part->list % b->n_rows, 1);
         run_splits(&x, 0, PTL_NSA_SPLIT, part->begin, part->end);
     } else if (part->phase == PTL_NSA_SWA) {
         load_queries(&x, &p->q, b->row, b->n_rows);
@@ -298,7 +324,7 @@ const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct p
     const int64_t first = part->phase == PTL_NSA_SWA ? b->swa_begin : 0;
     const int64_t at = ptl_max64(first, (first / size + part->begin) * size);
     /* A selection is known only to who has the row's list already. */
-    if (part->phase == PTL_NSA_SLC && (w->listed.block != b || w->listed.row != b->row + part->row))
+    if (part->phase == PTL_NSA_SLC && (w->listed_block != b || w->listed != part->list))
         return NULL;
     const struct walk x = walk_of(b, w, part);
     if (at >= x.end) return NULL;
@@ -313,6 +339,7 @@ void ptl_nsa_block_fold(struct ptl_nsa_block *b, const struct ptl_nsa_part *part
                                      : part->phase == PTL_NSA_SWA ? &b->swa
                                                                   : &b->cmp;
     const struct ptl_nsa_panel *panels = selected ? b->row_panels : b->panels;
-    const int first = selected ? part->row * b->n_row_panels : 0;
-    for (int i = part->first; i < part->last; i++) fold(b, s, split, first + i, panels[i].nv);
+    const int n = selected ? b->n_row_panels : b->n_head_panels;
+    const int first = selected ? part->list * b->n_row_panels : 0;
+    for (int i = part->first; i < part->last; i++) fold(b, s, split, first + i, panels[i % n].nv);
 }
