@@ -62,33 +62,35 @@ static enum ptl_status no_context(void) {
     return ptl_fail(PTL_ERR_NULL, "ctx: NULL, expected a context");
 }
 
-static enum ptl_status call(struct ptl_context *ctx, const struct ptl_nsa_params *params,
-                            check_fn *check, run_fn *run) {
+static enum ptl_status call(const char *op, struct ptl_context *ctx,
+                            const struct ptl_nsa_params *params, check_fn *check, run_fn *run) {
     struct ptl_nsa_problem problem;
     if (!ctx) return no_context();
     enum ptl_status status = check(params, &problem);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     status = run(ctx, &problem);
+    ptl_verbose_nsa(op, ctx, params, &problem, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }
 
 enum ptl_status ptl_nsa_compressed_attention(struct ptl_context *ctx,
                                              const struct ptl_nsa_params *params) {
-    return call(ctx, params, ptl_nsa_check_compressed, ptl_nsa_run);
+    return call("nsa_compressed_attention", ctx, params, ptl_nsa_check_compressed, ptl_nsa_run);
 }
 
 enum ptl_status ptl_nsa_select(struct ptl_context *ctx, const struct ptl_nsa_params *params) {
-    return call(ctx, params, ptl_nsa_check_select, ptl_nsa_run_select);
+    return call("nsa_select", ctx, params, ptl_nsa_check_select, ptl_nsa_run_select);
 }
 
 enum ptl_status ptl_nsa_attend(struct ptl_context *ctx, const struct ptl_nsa_params *params) {
-    return call(ctx, params, ptl_nsa_check_attend, ptl_nsa_run);
+    return call("nsa_attend", ctx, params, ptl_nsa_check_attend, ptl_nsa_run);
 }
 
 enum ptl_status ptl_nsa_combine(struct ptl_context *ctx, const struct ptl_nsa_params *params) {
-    return call(ctx, params, ptl_nsa_check_combine, ptl_nsa_run_combine);
+    return call("nsa_combine", ctx, params, ptl_nsa_check_combine, ptl_nsa_run_combine);
 }
 
 enum ptl_status ptl_attention_forward(struct ptl_context *ctx,
@@ -97,8 +99,14 @@ enum ptl_status ptl_attention_forward(struct ptl_context *ctx,
     if (!ctx) return no_context();
     enum ptl_status status = ptl_attention_check(params, &problem);
     if (status != PTL_OK) return status;
+    struct ptl_nsa_params options; /* what the line says of them */
+    ptl_nsa_params_init(&options);
+    options.scale = params->scale;
+    options.window = params->window;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     status = ptl_nsa_run(ctx, &problem);
+    ptl_verbose_nsa("attention", ctx, &options, &problem, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }
@@ -175,7 +183,9 @@ enum ptl_status ptl_nsa_forward(struct ptl_context *ctx, const struct ptl_nsa_pa
     enum ptl_status status = ptl_nsa_check_forward(params, &problem, &compresses);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     status = run_all(ctx, NULL, &problem, compresses);
+    ptl_verbose_nsa("nsa_forward", ctx, params, &problem, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }
@@ -189,7 +199,9 @@ enum ptl_status ptl_nsa_compress(struct ptl_context *ctx,
     enum ptl_status status = ptl_nsa_check_compress(params, &c);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     status = ptl_nsa_run_compression(ctx, &c);
+    ptl_verbose_compression("nsa_compress", ctx, &c, begin);
     pthread_mutex_unlock(&ctx->lock);
     if (status != PTL_OK) return report(ctx, status);
     const struct ptl_tensor *y = &params->seq_offsets_y;
@@ -209,9 +221,11 @@ enum ptl_status ptl_nsa_append(struct ptl_context *ctx,
     enum ptl_status status = ptl_nsa_check_append(params, &side[0], &side[1]);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     for (int i = 0; i < 2 && status == PTL_OK; i++)
         status = ptl_nsa_reserve_compression(ctx, &side[i]);
     for (int i = 0; i < 2 && status == PTL_OK; i++) status = ptl_nsa_run_compression(ctx, &side[i]);
+    ptl_verbose_compression("nsa_append", ctx, &side[side[0].n_seqs == 0], begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }
@@ -226,7 +240,9 @@ enum ptl_status ptl_nsa_decode(struct ptl_context *ctx, const struct ptl_nsa_app
     if (status == PTL_OK) status = ptl_nsa_check_forward(params, &problem, &compresses);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
+    const double begin = ptl_verbose_begin();
     status = run_all(ctx, side, &problem, compresses);
+    ptl_verbose_nsa("nsa_decode", ctx, params, &problem, begin);
     pthread_mutex_unlock(&ctx->lock);
     return report(ctx, status);
 }

@@ -1,18 +1,11 @@
-/* PTL_VERBOSE=1: calls as problem lines on stderr. Contents of arrays are not logged, only shapes
- * and options; more than 64 lengths become a summary. */
+/* What the log lines of all calls share: when, how a line is put together, what ran it. */
 #define _GNU_SOURCE
 #include "verbose.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "check.h"
-
-enum { MAX_LISTED = 64 };
 
 double ptl_verbose_begin(void) {
     const char *wanted = getenv("PTL_VERBOSE");
@@ -22,107 +15,34 @@ double ptl_verbose_begin(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void print_list(FILE *f, const char *key, const struct ptl_index *x, int64_t n) {
-    fprintf(f, " %s=", key);
-    if (x->stride == 0) {
-        fprintf(f, "%" PRId64, ptl_index_at(x, 0));
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) fprintf(f, "%s%" PRId64, i ? "," : "list:", ptl_index_at(x, i));
+bool ptl_verbose_open(struct ptl_verbose_line *line, double begin) {
+    if (begin < 0.0) return false;
+    line->ms = 1e3 * (ptl_verbose_begin() - begin);
+    line->text = NULL;
+    line->f = open_memstream(&line->text, &line->size);
+    return line->f != NULL;
 }
 
-/* Lengths of the sequences as the arrays hold them: list:3,5 or summary:min,mean,max. */
-static void print_lengths(FILE *f, const char *key, const struct ptl_index *offsets, int64_t n) {
-    int64_t least = INT64_MAX, most = 0;
-    fprintf(f, " %s=%s", key, n <= MAX_LISTED ? "list:" : "summary:");
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t length = ptl_index_at(offsets, i + 1) - ptl_index_at(offsets, i);
-        if (n <= MAX_LISTED) fprintf(f, "%s%" PRId64, i ? "," : "", length);
-        if (length < least) least = length;
-        if (length > most) most = length;
-    }
-    if (n > MAX_LISTED)
-        fprintf(f, "%" PRId64 ",%.1f,%" PRId64, least, (double)ptl_index_at(offsets, n) / (double)n,
-                most);
-}
-
-/* The keys of all sequences as one list, where no array holds them: the paged layout. */
-static void print_keys(FILE *f, const struct ptl_hstu_problem *p) {
-    if (p->n_seqs > MAX_LISTED) return;
-    for (int64_t b = 0; b < p->n_seqs; b++)
-        fprintf(f, "%s%" PRId64, b ? "," : " lengths_k=list:", ptl_hstu_sequence(p, b).uk);
-    if (p->n_seqs == 0) fprintf(f, " lengths_k=list:");
-    fprintf(f, " page_size=%" PRId64, p->pages.page_size);
-}
-
-/* What lies over the pairs: mask, intervals or rule. */
-static void print_mask(FILE *f, const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p) {
-    if (p->intervals.data) {
-        fprintf(f, " intervals=%" PRId64, p->intervals.n_pairs);
-    } else if (p->mask) {
-        fprintf(f, " mask=random");
-        if (a->mask.shape[0] > 1) fprintf(f, " mask_batch=b");
-        if (a->mask.shape[1] > 1) fprintf(f, " mask_head=h");
-    } else {
-        fprintf(f, " window_size=%" PRId64 ",%" PRId64, p->window_left, p->window_right);
-    }
-}
-
-static void print_bias(FILE *f, const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p) {
-    if (p->bias.data) {
-        fprintf(f, " bias=dense");
-        if (a->attn_bias.shape[0] > 1) fprintf(f, " bias_batch=b");
-        if (a->attn_bias.shape[1] > 1) fprintf(f, " bias_head=h");
-        if (p->bias.by_key) fprintf(f, " bias_rows=key");
-        if (p->bias.dtype != PTL_F32) fprintf(f, " bias_dtype=same");
-    }
-    if (p->tables.pos) fprintf(f, " pos_table=%s", p->tables.pos_head_stride ? "h" : "1");
-    if (p->tables.time)
-        fprintf(f, " time_table=%s thresholds=%" PRId64 " time_query=%s",
-                p->tables.time_head_stride ? "h" : "1", p->tables.n_thresholds,
-                p->tables.query_next ? "next" : "own");
-    if (!isnan(a->bias_scale)) fprintf(f, " bias_scale=%.9g", (double)a->bias_scale);
-}
-
-void ptl_verbose_hstu(const char *op, const struct ptl_context *ctx,
-                      const struct ptl_hstu_params *a, const struct ptl_hstu_problem *p,
-                      const struct ptl_hstu_gradients *g, double begin) {
+void ptl_verbose_close(struct ptl_verbose_line *line, const struct ptl_context *ctx) {
     static const char *const executors[] = {"auto", "serial", "pool", "host"};
-    if (begin < 0.0) return;
-    const double ms = 1e3 * (ptl_verbose_begin() - begin);
-    char *line = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&line, &size); /* one write, so that threads' lines do not mix */
-    if (!f) return;
-    const bool listed = p->n_seqs <= MAX_LISTED;
-    fprintf(f, "%s layout=%s b=%" PRId64 " h=%" PRId64 " hk=%" PRId64, op,
-            p->dense ? "dense" : "jagged", p->n_seqs, p->n_q_heads, p->n_k_heads);
-    if (p->dense) {
-        fprintf(f, " sq=%" PRId64 " sk=%" PRId64, p->q_rows, p->k_rows);
-    } else {
-        print_lengths(f, "lengths", &p->offsets_q, p->n_seqs);
-        if (p->pages.on) print_keys(f, p);
-        else if (a->seq_offsets_k.data) print_lengths(f, "lengths_k", &p->offsets_k, p->n_seqs);
+    fprintf(line->f, " isa=%s executor=%s threads=%d ms=%.3f\n", ptl_isa_name(ctx->isa),
+            executors[ctx->executor.kind], ctx->executor.n_threads, line->ms);
+    if (fclose(line->f) == 0) fputs(line->text, stderr);
+    free(line->text);
+}
+
+void ptl_verbose_lengths(FILE *f, const char *key, ptl_verbose_length *length, const void *of,
+                         int64_t n) {
+    int64_t least = INT64_MAX, most = 0;
+    double sum = 0.0;
+    fprintf(f, " %s=%s", key, n <= PTL_VERBOSE_LISTED ? "list:" : "summary:");
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t x = length(of, i);
+        if (n <= PTL_VERBOSE_LISTED) fprintf(f, "%s%" PRId64, i ? "," : "", x);
+        if (x < least) least = x;
+        if (x > most) most = x;
+        sum += (double)x;
     }
-    fprintf(f, " d=%d dv=%d dtype=%s", p->dqk, p->dv, ptl_dtype_name(p->dtype));
-    if (p->used_q.data && listed) print_list(f, "seqused_q", &p->used_q, p->n_seqs);
-    if (p->used_k.data && listed) print_list(f, "seqused_k", &p->used_k, p->n_seqs);
-    print_mask(f, a, p);
-    if (p->contexts.data && (listed || !p->contexts.stride))
-        print_list(f, "num_contexts", &p->contexts, p->n_seqs);
-    if (p->targets.data && (listed || !p->targets.stride)) {
-        print_list(f, "num_targets", &p->targets, p->n_seqs);
-        fprintf(f, " target_group_size=%" PRId64, p->group);
-    }
-    if (p->min_full) fprintf(f, " min_full_attn_seq_len=%" PRId64, p->min_full);
-    print_bias(f, a, p);
-    fprintf(f, " alpha=%.9g", p->alpha);
-    if (p->scale_rows.data) fprintf(f, " attn_scale=token");
-    else if (a->attn_scale.data) fprintf(f, " attn_scale=%.9g", p->scale);
-    else fprintf(f, " scaling_seqlen=%" PRId64, a->scaling_seqlen);
-    if (g && g->ds.data) fprintf(f, " ds=1");
-    fprintf(f, " isa=%s executor=%s threads=%d ms=%.3f\n", ptl_isa_name(ctx->isa),
-            executors[ctx->executor.kind], ctx->executor.n_threads, ms);
-    if (fclose(f) == 0) fputs(line, stderr);
-    free(line);
+    if (n > PTL_VERBOSE_LISTED)
+        fprintf(f, "%" PRId64 ",%.1f,%" PRId64, least, sum / (double)n, most);
 }
