@@ -366,7 +366,9 @@ void ref_nsa_forward(const struct ptl_nsa_params *p, const struct ref_nsa_result
         own.idx = ptl_tensor_contiguous(r->idx, PTL_I64, 3, shape);
     }
     ref_nsa_each_row(&own, ref_nsa_attend_row, r);
-    ref_nsa_each_row(&own, ref_nsa_combine_row, r);
+    struct ref_nsa_result branches = *r;
+    if (p->window == 0) branches.out_swa = NULL; /* off: its gate does not matter */
+    ref_nsa_each_row(&own, ref_nsa_combine_row, &branches);
     if (!p->kc.data) {
         free(own.kc.data);
         free(own.vc.data);

@@ -31,6 +31,11 @@ struct nsa_results {
     int64_t width[NSA_N_OUTPUTS];
 };
 
+/* Fills the outputs that are given with GUARD_WORD; takes them after a call. Fails the case when
+ * anything between their rows was written. */
+void nsa_wipe(struct ptl_nsa_params *p);
+void nsa_take(struct ptl_nsa_params *p, struct nsa_results *r);
+
 enum nsa_way {
     NSA_FORWARD, /* ptl_nsa_forward */
     NSA_STEPS    /* compressed attention, selection once more, attend, combine */
@@ -42,9 +47,12 @@ bool nsa_run(struct nsa_problem *x, struct ptl_context *ctx, enum nsa_way way,
              struct nsa_results *r);
 void nsa_results_free(struct nsa_results *r);
 
-/* Fails the case unless the rows are the same bits, NaN and all; what both have is compared. */
+/* Fails the case unless the rows are the same bits, or NaN in both; what both have is compared. */
 bool nsa_same_rows(const struct nsa_results *a, int64_t row_a, const struct nsa_results *b,
                    int64_t row_b, const char *what);
+
+/* How far an output of numbers of size 1 may be off. */
+double nsa_bound(enum ptl_dtype type);
 
 /* Fails the case unless the results are within the bounds of the reference, the selection by the
  * rule of docs/nsa.md. Of many rows some are looked at. */
@@ -52,6 +60,7 @@ void nsa_compare(struct nsa_problem *x, const struct nsa_results *r, const char 
 
 /* All of it: every variant, forward against the reference, variants of a level alike bit for bit,
  * the steps as forward. */
+void nsa_check_problem(struct nsa_problem *x);
 void nsa_check(const struct nsa_spec *s);
 
 /* The same as a case of its own. */

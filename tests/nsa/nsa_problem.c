@@ -249,8 +249,8 @@ static struct ptl_tensor query_array(struct nsa_problem *x, bool is_input, enum 
     return t;
 }
 
-static struct ptl_tensor query_input(struct nsa_problem *x, enum nsa_what what,
-                                     enum ptl_dtype dtype, int64_t last) {
+struct ptl_tensor nsa_query_input(struct nsa_problem *x, enum nsa_what what, enum ptl_dtype dtype,
+                                  int64_t last) {
     const struct nsa_spec *s = &x->spec;
     const struct ptl_tensor t = query_array(x, true, dtype, s->kv_heads * s->group, last, s->gap);
     int64_t row = 0;
@@ -381,9 +381,9 @@ static void create_queries(struct nsa_problem *x) {
     int64_t lengths[NSA_MAX_SEQS];
     for (int b = 0; b < s->n_seqs; b++) lengths[b] = s->seq[b].n_queries;
     if (s->layout == NSA_JAGGED) x->p.seq_offsets_q = offsets_array(x, lengths);
-    x->p.q = query_input(x, NSA_Q, s->dtype, s->d);
-    if (s->q_cmp) x->p.q_cmp = query_input(x, NSA_Q_CMP, s->dtype, s->d);
-    x->p.gates = query_input(x, NSA_GATES, s->gates_f32 ? PTL_F32 : s->dtype, 3);
+    x->p.q = nsa_query_input(x, NSA_Q, s->dtype, s->d);
+    if (s->q_cmp) x->p.q_cmp = nsa_query_input(x, NSA_Q_CMP, s->dtype, s->d);
+    x->p.gates = nsa_query_input(x, NSA_GATES, s->gates_f32 ? PTL_F32 : s->dtype, 3);
     if (s->count) {
         x->p.count = query_array(x, true, s->index, s->kv_heads, 0, 0);
         fill_numbers(x, &x->p.count, true);

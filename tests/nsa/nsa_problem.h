@@ -79,6 +79,10 @@ enum nsa_what { NSA_Q, NSA_Q_CMP, NSA_K, NSA_V, NSA_K_SWA, NSA_V_SWA, NSA_KC, NS
 void nsa_fill_row(const struct nsa_spec *s, enum nsa_what what, int64_t id, int64_t row,
                   int64_t head, const struct ptl_tensor *t, int64_t at);
 
+/* An input laid out as q, [rows, Hq, last], filled. */
+struct ptl_tensor nsa_query_input(struct nsa_problem *x, enum nsa_what what, enum ptl_dtype dtype,
+                                  int64_t last);
+
 /* Tensors of tokens or compressed keys: where row `row` of sequence b and head begins. */
 int64_t nsa_token_at(const struct nsa_problem *x, const struct ptl_tensor *t, int b, int64_t row,
                      int64_t head);
