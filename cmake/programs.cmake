@@ -25,7 +25,7 @@ endif()
 
 if(PANTILE_BUILD_TESTS)
     file(GLOB test_sources CONFIGURE_DEPENDS
-         tests/*.c tests/kernels/*.c tests/ops/*.c tests/api/*.c tests/jagged/*.c)
+         tests/*.c tests/kernels/*.c tests/ops/*.c tests/api/*.c tests/jagged/*.c tests/nsa/*.c)
     add_executable(pantile_tests ${test_sources})
     target_include_directories(pantile_tests PRIVATE tests)
     target_compile_options(pantile_tests PRIVATE $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>)

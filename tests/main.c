@@ -3,6 +3,7 @@
 #include "harness.h"
 #include "jagged/jagged_suites.h"
 #include "kernels/kernel_suites.h"
+#include "nsa/nsa_suites.h"
 #include "ops/op_suites.h"
 
 static const struct test_suite *const suites[] = {
@@ -18,7 +19,9 @@ static const struct test_suite *const suites[] = {
     &hstu_backward_suite,    &hstu_faults_suite,        &jagged_copies_suite,
     &jagged_sums_suite,      &jagged_gradients_suite,   &position_time_suite,
     &jagged_refusals_suite,  &jagged_huge_suite,        &jagged_nomem_suite,
-    &jagged_bench_suite,
+    &jagged_bench_suite,     &nsa_examples_suite,       &nsa_reference_suite,
+    &nsa_identities_suite,   &nsa_edges_suite,          &nsa_nonfinite_suite,
+    &nsa_selection_suite,
 };
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
 /* The attention operators against the reference: random problems, every group size, head sizes,
  * types, lengths around the edges of tiles, large logits. */
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))

@@ -6,7 +6,7 @@
 
 #include "../../ref/elements.h"
 #include "../../ref/nsa.h"
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 #include "ops/tensor_check.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 
 static bool ok(enum ptl_status status, const struct hstu_variant *v) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))

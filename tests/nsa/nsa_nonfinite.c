@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "elements.h"
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 #include "ops/tensor_check.h"
 
@@ -30,10 +30,10 @@ static void check_poisoned(int n, int64_t row, double number, const char *what,
     struct nsa_spec s;
     struct nsa_problem x;
     base(&s, n);
-    test_case("%s, %g in row %d of %s", nsa_spec_text(&s), number, (int)row, what);
     nsa_create(&x, &s);
     struct ptl_tensor *t = tensor(&x);
     if (t->data) {
+        test_case("%s, %g in row %d of %s", nsa_spec_text(&s), number, (int)row, what);
         nsa_unprotect(&x);
         nsa_set_row(t, at(&x, t, 0, row, 1), number);
         nsa_protect(&x);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "../../ref/nsa.h"
-#include "nsa_check.h"
+#include "nsa_compare.h"
 #include "nsa_suites.h"
 #include "ops/tensor_check.h"
 

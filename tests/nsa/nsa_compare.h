@@ -1,7 +1,7 @@
 /* Runs NSA problems on every level, thread count and executor, and holds the results to the
  * reference and to each other. Where the problems come from is the business of the tests. */
-#ifndef PTL_TESTS_NSA_CHECK_H
-#define PTL_TESTS_NSA_CHECK_H
+#ifndef PTL_TESTS_NSA_COMPARE_H
+#define PTL_TESTS_NSA_COMPARE_H
 
 #include "nsa_problem.h"
 #include "ops/hstu_check.h"
