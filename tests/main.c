@@ -21,7 +21,8 @@ static const struct test_suite *const suites[] = {
     &jagged_refusals_suite,  &jagged_huge_suite,        &jagged_nomem_suite,
     &jagged_bench_suite,     &nsa_examples_suite,       &nsa_reference_suite,
     &nsa_identities_suite,   &nsa_edges_suite,          &nsa_nonfinite_suite,
-    &nsa_selection_suite,
+    &nsa_selection_suite,    &nsa_compression_suite,    &full_attention_suite,
+    &nsa_cache_suite,        &nsa_decode_suite,
 };
 
 int main(int argc, char **argv) {

@@ -527,8 +527,7 @@ void nsa_check_case(const struct nsa_spec *s) {
 
 /* ---- Parts of a problem ---------------------------------------------------------------------- */
 
-/* Variant n modulo their count of a level. */
-static const struct hstu_variant *variant_of(int level, int n) {
+const struct hstu_variant *nsa_variant(int level, int n) {
     int first = 0, count = 0;
     const struct hstu_variant *v;
     for (int i = 0; (v = hstu_variant(i)) != NULL; i++) {
@@ -542,7 +541,8 @@ void nsa_whole_create(struct nsa_whole *w, const struct nsa_spec *s) {
     nsa_create(&w->x, s);
     w->ok = true;
     for (int level = 0; level < test_n_levels(); level++)
-        w->ok = nsa_run(&w->x, variant_of(level, 0)->ctx, NSA_FORWARD, &w->results[level]) && w->ok;
+        w->ok =
+            nsa_run(&w->x, nsa_variant(level, 0)->ctx, NSA_FORWARD, &w->results[level]) && w->ok;
 }
 
 void nsa_whole_destroy(struct nsa_whole *w) {
@@ -565,7 +565,7 @@ int64_t nsa_same_part(const struct nsa_whole *w, const struct nsa_spec *part, in
     int64_t n_compared = 0;
     nsa_create(&x, part);
     for (int level = 0; level < test_n_levels() && w->ok && !test_case_failed(); level++) {
-        const struct hstu_variant *v = variant_of(level, n);
+        const struct hstu_variant *v = nsa_variant(level, n);
         struct nsa_results r;
         if (!nsa_run(&x, v->ctx, NSA_FORWARD, &r)) break;
         n_compared = 0;

@@ -66,6 +66,9 @@ void nsa_check(const struct nsa_spec *s);
 /* The same as a case of its own. */
 void nsa_check_case(const struct nsa_spec *s);
 
+/* Variant n, modulo their count, of a level by number; 0 is serial. */
+const struct hstu_variant *nsa_variant(int level, int n);
+
 /* A problem, and its results on each level. */
 struct nsa_whole {
     struct nsa_problem x;
