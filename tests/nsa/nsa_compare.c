@@ -77,6 +77,11 @@ static bool ok(enum ptl_status status, const char *what) {
     return status == PTL_OK;
 }
 
+bool nsa_says(const char *argument) {
+    const size_t n = strlen(argument);
+    return strncmp(ptl_message(), argument, n) == 0 && ptl_message()[n] == ':';
+}
+
 /* The options and sequences of p alone. */
 static struct ptl_nsa_params without_tensors(const struct ptl_nsa_params *p) {
     struct ptl_nsa_params bare = *p;

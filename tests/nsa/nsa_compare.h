@@ -41,6 +41,9 @@ enum nsa_way {
     NSA_STEPS    /* compressed attention, selection once more, attend, combine */
 };
 
+/* Whether the last failed call's sentence is about that argument. */
+bool nsa_says(const char *argument);
+
 /* Calls the library on outputs full of GUARD_WORD and takes the results, to be freed. False, with
  * the case failed, when a call fails or anything else was written. */
 bool nsa_run(struct nsa_problem *x, struct ptl_context *ctx, enum nsa_way way,

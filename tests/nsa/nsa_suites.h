@@ -14,6 +14,7 @@ extern const struct test_suite nsa_compression_suite;
 extern const struct test_suite nsa_cache_suite;
 extern const struct test_suite nsa_decode_suite;
 extern const struct test_suite nsa_refusals_suite;
+extern const struct test_suite nsa_cache_refusals_suite;
 extern const struct test_suite nsa_nomem_suite;
 extern const struct test_suite full_attention_suite;
 
