@@ -138,7 +138,7 @@ static void head_sizes(void) {
     }
 }
 
-/* The sizes of the paper. */
+/* The sizes of the paper, and enough of it for several threads. */
 static void default_sizes(void) {
     struct nsa_spec s;
     struct nsa_problem x;
@@ -149,7 +149,8 @@ static void default_sizes(void) {
         s.dtype = (enum ptl_dtype)(PTL_F32 + n % 3);
         s.page = n % 2 ? 64 : 0;
         s.d = 192;
-        nsa_spec_length(&s, 1000 + n, 1);
+        s.kv_heads = 4;
+        nsa_spec_length(&s, 2000 + n, 1);
         test_case("%s", nsa_spec_text(&s));
         nsa_create(&x, &s);
         check_compress(&x, &r);

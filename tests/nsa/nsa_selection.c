@@ -134,8 +134,26 @@ static void many_blocks(void) {
         }
 }
 
+/* Enough of them for several threads. */
+static void many_rows(void) {
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        struct nsa_spec s;
+        nsa_spec_init(&s);
+        s.seed = (uint64_t)kind;
+        s.d = s.dv = s.group = 1;
+        s.kv_heads = 2;
+        s.o.select_block = 4;
+        s.o.topk = 12;
+        s.n_seqs = 5;
+        for (int b = 0; b < 5; b++)
+            s.seq[b] = (struct nsa_seq){b, b == 2 ? 0 : 400, b == 2 ? 0 : 100 + 70 * b};
+        selection(&s, (enum kind)kind);
+    }
+}
+
 static const struct test tests[] = {
     {"random_scores", random_scores},
     {"many_blocks", many_blocks},
+    {"many_rows", many_rows},
 };
 TEST_SUITE(nsa_selection_suite, "nsa/selection", tests);

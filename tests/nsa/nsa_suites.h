@@ -9,6 +9,7 @@ extern const struct test_suite nsa_examples_suite;
 extern const struct test_suite nsa_identities_suite;
 extern const struct test_suite nsa_edges_suite;
 extern const struct test_suite nsa_nonfinite_suite;
+extern const struct test_suite nsa_threads_suite;
 extern const struct test_suite nsa_selection_suite;
 extern const struct test_suite nsa_compression_suite;
 extern const struct test_suite nsa_cache_suite;
