@@ -10,6 +10,7 @@ extern const struct test_suite nsa_identities_suite;
 extern const struct test_suite nsa_edges_suite;
 extern const struct test_suite nsa_nonfinite_suite;
 extern const struct test_suite nsa_threads_suite;
+extern const struct test_suite nsa_huge_suite;
 extern const struct test_suite nsa_selection_suite;
 extern const struct test_suite nsa_compression_suite;
 extern const struct test_suite nsa_cache_suite;
