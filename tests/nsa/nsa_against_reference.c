@@ -17,14 +17,14 @@ static void random_problems(void) {
 static void group_sizes(void) {
     static const int64_t groups[] = {1, 2, 3, 5, 7, 8, 12, 16, 24, 25, 48, 64, 96, 128};
     for (int i = 0; i < COUNT(groups); i++)
-        for (int64_t kv_heads = 1; kv_heads <= 2; kv_heads++) {
+        for (int64_t kv_heads = 1; kv_heads <= 5; kv_heads += kv_heads) {
             struct nsa_spec s;
             nsa_spec_init(&s);
             s.group = groups[i];
             s.kv_heads = kv_heads;
             s.d = 9;
-            s.page = kv_heads == 1 ? 16 : 0;
-            nsa_spec_length(&s, 70, kv_heads == 1 ? 1 : 7);
+            s.page = kv_heads == 2 ? 0 : 16;
+            nsa_spec_length(&s, 70, kv_heads == 2 ? 7 : 1);
             nsa_check_case(&s);
         }
 }

@@ -11,7 +11,7 @@
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
 
 /* Flavours: sizes and options that take different ways through the library. */
-enum { N_FLAVOURS = 6 };
+enum { N_FLAVOURS = 7 };
 
 static void flavour(struct nsa_spec *s, int n) {
     nsa_spec_init(s);
@@ -54,6 +54,11 @@ static void flavour(struct nsa_spec *s, int n) {
         s->o.topk = 20;
         s->o.window = 200;
         s->d = 4;
+        break;
+    case 6: /* many kv heads, some of them together */
+        s->kv_heads = 7;
+        s->d = 5;
+        s->dv = 3;
         break;
     }
 }
@@ -234,11 +239,11 @@ static void heads_alone(void) {
         struct nsa_spec s, part;
         struct nsa_whole w;
         flavour(&s, n);
-        s.kv_heads = 3;
+        s.kv_heads += 2;
         mixed_batch(&s);
         test_case("%s", nsa_spec_text(&s));
         nsa_whole_create(&w, &s);
-        for (int64_t heads = 1; heads < 3 && w.ok; heads++) {
+        for (int64_t heads = 1; heads < s.kv_heads && w.ok; heads++) {
             part = s;
             part.kv_heads = heads;
             if (nsa_same_part(&w, &part, (int)heads) != 71) FAIL("rows were not compared");

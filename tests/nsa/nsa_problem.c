@@ -43,6 +43,7 @@ void nsa_spec_length(struct nsa_spec *s, int64_t n_tokens, int64_t n_queries) {
 
 void nsa_spec_random(struct nsa_spec *s, uint64_t seed, int64_t most) {
     static const int64_t pages[] = {1, 3, 4, 16, 64};
+    static const int64_t heads[] = {1, 1, 2, 2, 3, 7};
     static const int64_t groups[] = {1, 1, 2, 3, 4, 5, 8, 12};
     static const int64_t dims[] = {1, 2, 3, 4, 7, 8, 9, 16, 17, 24};
     struct test_random random = {seed}, *r = &random;
@@ -62,7 +63,7 @@ void nsa_spec_random(struct nsa_spec *s, uint64_t seed, int64_t most) {
     s->o.gate_act = (enum ptl_nsa_gate_act)test_random_int(r, 0, 1);
     s->dtype = (enum ptl_dtype)test_random_int(r, PTL_F32, PTL_BF16);
     s->index = test_random_int(r, 0, 1) ? PTL_I64 : PTL_I32;
-    s->kv_heads = test_random_int(r, 1, 3);
+    s->kv_heads = heads[test_random_int(r, 0, 5)];
     s->group = groups[test_random_int(r, 0, 7)];
     s->d = dims[test_random_int(r, 0, 9)];
     s->dv = dims[test_random_int(r, 0, 9)];
@@ -150,7 +151,10 @@ void nsa_protect(struct nsa_problem *x) {
 }
 
 void nsa_destroy(struct nsa_problem *x) {
-    for (int i = 0; i < x->n_guards; i++) guard_destroy(&x->guards[i]);
+    for (int i = 0; i < x->n_guards; i++) {
+        if (!guard_intact(&x->guards[i], x->n_words[i])) FAIL("array %d: written before it", i);
+        guard_destroy(&x->guards[i]);
+    }
     x->n_guards = 0;
 }
 
@@ -162,6 +166,7 @@ static void take(struct nsa_problem *x, bool is_input, struct ptl_tensor *t) {
     const size_t words = (bytes + 3) / 4;
     struct guard *g = &x->guards[x->n_guards];
     *g = guard_create(4 * words);
+    x->n_words[x->n_guards] = words;
     x->is_input[x->n_guards++] = is_input;
     t->data = (char *)guard_floats(g, words) + (4 * words - bytes);
 }

@@ -59,11 +59,14 @@ struct nsa_problem {
      * of p's tokens. */
     struct ptl_tensor kc, vc, seq_offsets_kc;
     struct guard guards[NSA_MAX_ARRAYS];
+    size_t n_words[NSA_MAX_ARRAYS];
     bool is_input[NSA_MAX_ARRAYS];
     int n_guards;
 };
 
 void nsa_create(struct nsa_problem *x, const struct nsa_spec *spec);
+
+/* Fails the case when something was written in front of an array. */
 void nsa_destroy(struct nsa_problem *x);
 
 /* Inputs may be written from now on, or no longer. */

@@ -57,7 +57,7 @@ static void unequal_batch(void) {
     for (int n = 0; n < 3; n++) {
         struct nsa_spec s;
         large(&s);
-        s.kv_heads = 1 + n;
+        s.kv_heads = 1 + 4 * n;
         s.group = 9;
         s.o.pool = n == 2 ? PTL_NSA_POOL_MAX : PTL_NSA_POOL_SUM;
         s.n_seqs = 6;
