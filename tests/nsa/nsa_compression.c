@@ -142,7 +142,7 @@ static void head_sizes(void) {
 static void default_sizes(void) {
     struct nsa_spec s;
     struct nsa_problem x;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < (test_quick() ? 1 : 6); n++) {
         struct test_random r = {(uint64_t)n};
         nsa_spec_init(&s);
         ptl_nsa_params_init(&s.o);

@@ -9,6 +9,8 @@
 #include "nsa_suites.h"
 #include "ops/tensor_check.h"
 
+enum { N_BASES = 12 };
+
 static void base(struct nsa_spec *s, int n) {
     nsa_spec_init(s);
     s->kv_heads = 2;
@@ -72,7 +74,7 @@ static int64_t query_at(const struct nsa_problem *x, const struct ptl_tensor *t,
 }
 
 static void tokens(void) {
-    for (int n = 0; n < 12; n++)
+    for (int n = 0; n < N_BASES; n += test_quick() ? 5 : 1)
         for (int64_t row = n; row < 70; row += test_quick() ? 31 : 13) {
             check_poisoned(n, row, NAN, "k", k, nsa_token_at);
             check_poisoned(n, row, NAN, "v", v, nsa_token_at);
@@ -83,7 +85,7 @@ static void tokens(void) {
 }
 
 static void compressed(void) {
-    for (int n = 0; n < 12; n++)
+    for (int n = 0; n < N_BASES; n += test_quick() ? 5 : 1)
         for (int64_t row = n; row < 34; row += test_quick() ? 17 : 5) {
             check_poisoned(n, row, NAN, "kc", kc, nsa_compressed_at);
             check_poisoned(n, row, NAN, "vc", vc, nsa_compressed_at);
@@ -93,7 +95,7 @@ static void compressed(void) {
 
 /* A row of NaN ranks its blocks by number. */
 static void queries(void) {
-    for (int n = 0; n < 12; n++)
+    for (int n = 0; n < N_BASES; n += test_quick() ? 5 : 1)
         for (int64_t row = n; row < 33; row += test_quick() ? 17 : 5)
             check_poisoned(n, row, NAN, "q", q, query_at);
 }

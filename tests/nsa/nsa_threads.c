@@ -22,7 +22,7 @@ static void large(struct nsa_spec *s) {
 
 /* One token: all threads work at its splits. */
 static void one_token(void) {
-    for (int n = 0; n < 8; n++) {
+    for (int n = 0; n < (test_quick() ? 4 : 8); n++) {
         struct nsa_spec s;
         large(&s);
         s.o.pool = n == 1 || n == 2 ? PTL_NSA_POOL_MAX : PTL_NSA_POOL_SUM;
@@ -37,12 +37,13 @@ static void one_token(void) {
 
 /* A few rows, and most of the tokens are selected. */
 static void few_rows(void) {
-    for (int64_t rows = 2; rows < 9; rows += 3) {
+    for (int64_t rows = 2; rows < (test_quick() ? 3 : 9); rows += 3) {
         struct nsa_spec s;
         large(&s);
-        s.o.dense_len = 3000;
+        const int64_t length = test_quick() ? 1000 : 3000;
+        s.o.dense_len = length;
         s.o.topk = 200;
-        nsa_spec_length(&s, 3000, rows);
+        nsa_spec_length(&s, length, rows);
         nsa_check_case(&s);
         s.kv_heads = 3;
         s.group = 5;
@@ -54,7 +55,7 @@ static void few_rows(void) {
 static void unequal_batch(void) {
     static const struct nsa_seq seqs[6] = {{1, 5000, 1}, {2, 40, 40}, {3, 1, 1},
                                            {4, 900, 3},  {5, 70, 20}, {6, 2000, 2}};
-    for (int n = 0; n < 3; n++) {
+    for (int n = test_quick(); n < 3 - test_quick(); n++) {
         struct nsa_spec s;
         large(&s);
         s.kv_heads = 1 + 4 * n;
@@ -62,6 +63,7 @@ static void unequal_batch(void) {
         s.o.pool = n == 2 ? PTL_NSA_POOL_MAX : PTL_NSA_POOL_SUM;
         s.n_seqs = 6;
         memcpy(s.seq, seqs, sizeof seqs);
+        if (test_quick()) s.seq[0].n_tokens = s.seq[5].n_tokens = 800;
         nsa_check_case(&s);
     }
 }
