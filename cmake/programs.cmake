@@ -12,7 +12,7 @@ add_library(pantile_program STATIC
     bench/ladder_hstu.c bench/ladder_padded.c bench/ladder_pipelined.c bench/ladder_rungs.c
     bench/probe.c
     ref/elements.c ref/hstu.c ref/hstu_gradient_rows.c ref/hstu_gradients.c ref/hstu_inputs.c
-    ref/jagged.c)
+    ref/jagged.c ref/nsa.c ref/nsa_cache.c ref/nsa_rows.c)
 target_include_directories(pantile_program PUBLIC src cli ref bench)
 target_link_libraries(pantile_program PUBLIC pantile_static m)
 

@@ -64,3 +64,8 @@ void ref_write(enum ptl_dtype type, void *data, int64_t at, double x) {
         ((uint16_t *)data)[at] = isnan(x) ? (uint16_t)(bits >> 16 | 0x40) : (uint16_t)(bits >> 16);
     }
 }
+
+int64_t ref_index(const struct ptl_tensor *t, int64_t i) {
+    if (t->ndim == 0) i = 0;
+    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
+}

@@ -1,5 +1,6 @@
 /* Numbers of the float types as doubles: what an element means, and what a double becomes as one.
- * Written from the definition of the types, apart from the library's conversions. */
+ * Entries of index tensors. Written from the definition of the types, apart from the library's
+ * conversions. */
 #ifndef PTL_REF_ELEMENTS_H
 #define PTL_REF_ELEMENTS_H
 
@@ -13,5 +14,8 @@ double ref_round(enum ptl_dtype type, double x);
 
 /* Stores ref_round(type, x); NaN becomes a quiet NaN. */
 void ref_write(enum ptl_dtype type, void *data, int64_t at, double x);
+
+/* Entry i of an index tensor, int32 or int64; one number (ndim 0) serves for every i. */
+int64_t ref_index(const struct ptl_tensor *t, int64_t i);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-#include "elements.h"
-
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 double ref_exactly(double x) {
@@ -51,11 +49,6 @@ double ref_dsilu(double x) {
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
-
-int64_t ref_index(const struct ptl_tensor *t, int64_t i) {
-    if (t->ndim == 0) i = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
-}
 
 static bool is_dense(const struct ptl_hstu_params *p) {
     return p->q.ndim == 4;

@@ -3,6 +3,7 @@
 #ifndef PTL_REF_HSTU_INPUTS_H
 #define PTL_REF_HSTU_INPUTS_H
 
+#include "elements.h"
 #include "hstu.h"
 
 enum { REF_MAX_DIM = 1024 }; /* of a head, as in the library */
@@ -11,9 +12,6 @@ enum { REF_MAX_DIM = 1024 }; /* of a head, as in the library */
 typedef double ref_rounding(double x);
 double ref_exactly(double x);
 ref_rounding *ref_rounding_of(enum ptl_dtype type);
-
-/* Entry i of an index tensor, int32 or int64; one number (ndim 0) serves for every i. */
-int64_t ref_index(const struct ptl_tensor *t, int64_t i);
 
 /* Heads of q, key head of a query head, head sizes. */
 struct ref_dims {

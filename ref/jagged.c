@@ -7,9 +7,7 @@
 #include "elements.h"
 
 static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
-    if (!t->data) return 0;
-    if (t->ndim == 0) i = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
+    return t->data ? ref_index(t, i) : 0;
 }
 
 static int64_t min64(int64_t a, int64_t b) {
