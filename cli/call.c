@@ -48,9 +48,8 @@ static bool take_output(struct call *c, const struct field *field, struct words 
 }
 
 static bool take_outputs(struct call *c, struct words *w, struct refusal *r) {
-    const struct field *const tables[2] = {c->op->fields, c->op->more_fields};
-    for (int i = 0; i < 2; i++)
-        for (const struct field *field = tables[i]; field && field->key; field++)
+    for (const struct field *const *table = c->op->fields; *table; table++)
+        for (const struct field *field = *table; field->key; field++)
             if (!take_output(c, field, w, r)) return false;
     return true;
 }
@@ -94,9 +93,7 @@ static bool open_arrays(struct call *c, const struct words *w, struct refusal *r
 bool call_open(struct call *c, struct words *w, struct refusal *r) {
     memset(c, 0, sizeof *c);
     c->op = find_operator(w->op);
-    if (!c->op)
-        return refuse(r, "'%.60s': unknown operator, see 'pantile help hstu' and 'help jagged'",
-                      w->op);
+    if (!c->op) return refuse(r, "'%.60s': unknown operator, see 'pantile help'", w->op);
     c->op->init(c);
     if (take_outputs(c, w, r) && (names_arrays(w) ? open_arrays : c->op->generate)(c, w, r) &&
         check_outputs(c, r))

@@ -77,17 +77,25 @@ struct field {
     const char *const *names;
 };
 
+enum { OPERATOR_MAX_TABLES = 6 };
+
+struct comparison;
+struct cost;
+
 struct operator{
-    const char *name;
-    const char *help; /* topic of pantile help */
-    const struct field *fields, *more_fields;
-    void (*init)(struct call * c); /* defaults */
-    bool (*prepare)(struct call * c,
-                    struct refusal * r); /* array lines: checks what it takes to lay
-                                                             out the outputs, and does */
+    const char *name;                                     /* NULL ends a table */
+    const char *help;                                     /* topic of pantile help */
+    const struct field *fields[OPERATOR_MAX_TABLES + 1];  /* NULL ends them */
+    void (*init)(struct call * c);                        /* defaults */
+    bool (*prepare)(struct call * c, struct refusal * r); /* array lines: checks what it takes to
+                                                              lay out the outputs, and does */
     bool (*generate)(struct call * c, const struct words *w, struct refusal *r);
     enum ptl_status (*run)(struct ptl_context * ctx, const struct call *c);
+    /* With the reference, after a run: compare.h. What it costs: cost.h. */
+    bool (*compare)(const struct call *c, double seconds, struct comparison *result);
+    struct cost (*cost)(const struct call *c);
     const char *result; /* the output to name when a line names none */
+    size_t rows;        /* the tensor in struct call whose type the kernels run on */
 };
 
 /* NULL: there is none of that name. */

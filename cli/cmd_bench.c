@@ -152,7 +152,7 @@ static bool differ(double a, double b, double share) {
 
 static void rate(struct bench_result *result, const struct call *c, const struct times *t,
                  const struct probe_rates *before, const struct probe_rates *after) {
-    const struct cost cost = cost_of(c);
+    const struct cost cost = c->op->cost(c);
     const double best = fmax(t->seconds[0], 1e-9), median = t->seconds[t->n / 2];
     result->min_ms = 1e3 * best;
     result->median_ms = 1e3 * median;
@@ -176,8 +176,9 @@ static bool touch_code(const struct call *c, struct refusal *r) {
     struct call small;
     struct ptl_context_info info;
     char line[64];
+    const enum ptl_dtype dtype = call_tensor(c, c->op->rows)->dtype;
     snprintf(line, sizeof line, "%s s=100 d=16 dtype=%s", c->op->name,
-             dtypes[c->problem.hstu.q.data ? c->problem.hstu.q.dtype : 0]);
+             dtype <= PTL_BF16 ? dtypes[dtype] : "f32");
     if (!words_split(&w, line, r)) return false;
     bool ok = call_open(&small, &w, r);
     if (ok) {

@@ -66,8 +66,9 @@ static bool padding_is_clean(const struct ptl_hstu_params *a) {
     return true;
 }
 
-bool compare_forward(const struct problem *p, double seconds, struct comparison *result) {
+bool compare_forward(const struct call *c, double seconds, struct comparison *result) {
     static const double bounds[] = {0, 5e-6, 2e-3, 1.6e-2}; /* f32, f16, bf16 */
+    const struct problem *p = &c->problem;
     const struct ptl_hstu_params *a = &p->hstu;
     const int last = a->q.ndim - 1;
     const int64_t dv = a->out.shape[last], heads = n_query_heads(a);
@@ -100,15 +101,9 @@ bool compare_forward(const struct problem *p, double seconds, struct comparison 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
 bool compare_call(const struct call *c, double seconds, struct comparison *result) {
-    const char *op = c->op->name;
     memset(result, 0, sizeof *result);
     result->padding_clean = true;
-    if (strcmp(op, "hstu") == 0) return compare_forward(&c->problem, seconds, result);
-    if (strcmp(op, "hstu_backward") == 0) return compare_backward(&c->problem, seconds, result);
-    if (strcmp(op, "hstu_kv_append") == 0) return compare_append(c, result);
-    if (strncmp(op, "position_time", strlen("position_time")) == 0)
-        return compare_position_time(c, result);
-    return compare_jagged(c, result);
+    return c->op->compare(c, seconds, result);
 }
 
 double comparison_error(const struct comparison *result) {

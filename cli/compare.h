@@ -20,6 +20,15 @@ struct comparison {
  * than about `seconds`; the sample depends on the problem alone. False: no memory. */
 bool compare_call(const struct call *c, double seconds, struct comparison *result);
 
+/* The same, operator by operator; *result is of nothing yet. */
+bool compare_forward(const struct call *c, double seconds, struct comparison *result);
+bool compare_backward(const struct call *c, double seconds, struct comparison *result);
+bool compare_append(const struct call *c, double seconds, struct comparison *result);
+bool compare_resize(const struct call *c, double seconds, struct comparison *result);
+bool compare_concat(const struct call *c, double seconds, struct comparison *result);
+bool compare_split(const struct call *c, double seconds, struct comparison *result);
+bool compare_position_time(const struct call *c, double seconds, struct comparison *result);
+
 /* The largest of the errors; infinite when padding is not clean. */
 double comparison_error(const struct comparison *result);
 

@@ -8,12 +8,7 @@
 #include "../ref/hstu_gradient_rows.h"
 #include "compare_parts.h"
 #include "sequences.h"
-
-static int64_t n_elements(const struct ptl_tensor *t) {
-    int64_t n = t->data ? 1 : 0;
-    for (int axis = 0; axis < t->ndim; axis++) n *= t->shape[axis];
-    return n;
-}
+#include "tensors.h"
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
@@ -118,8 +113,9 @@ static void sample_keys(const struct problem *p, int64_t n, int64_t n_all, doubl
 
 /* ---- Either ---------------------------------------------------------------------------------- */
 
-bool compare_backward(const struct problem *p, double seconds, struct comparison *result) {
+bool compare_backward(const struct call *c, double seconds, struct comparison *result) {
     static const double bounds[] = {0, 1e-5, 2e-3, 1.6e-2}; /* f32, f16, bf16 */
+    const struct problem *p = &c->problem;
     const struct ptl_hstu_params *a = &p->hstu;
     const int last = a->q.ndim - 1;
     const double dqk = (double)a->q.shape[last], dv = (double)a->v.shape[last];

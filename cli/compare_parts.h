@@ -27,10 +27,4 @@ int64_t rows_within(double all, double seconds, int64_t n_all);
  * so that every part of every long sequence is met. */
 int64_t pick_row(uint64_t seed, int64_t k, int64_t n, int64_t n_all);
 
-bool compare_forward(const struct problem *p, double seconds, struct comparison *result);
-bool compare_backward(const struct problem *p, double seconds, struct comparison *result);
-bool compare_append(const struct call *c, struct comparison *result);
-bool compare_jagged(const struct call *c, struct comparison *result);
-bool compare_position_time(const struct call *c, struct comparison *result);
-
 #endif

@@ -11,6 +11,13 @@ struct cost {
     double bytes; /* arrays of rows passed over once; small tables and index arrays do not count */
 };
 
-struct cost cost_of(const struct call *c);
+/* Operator by operator. */
+struct cost cost_forward(const struct call *c);
+struct cost cost_backward(const struct call *c);
+struct cost cost_append(const struct call *c);
+struct cost cost_resize(const struct call *c);
+struct cost cost_concat(const struct call *c);
+struct cost cost_split(const struct call *c);
+struct cost cost_position_time(const struct call *c);
 
 #endif
