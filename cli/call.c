@@ -3,7 +3,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,14 +15,14 @@ struct ptl_tensor *call_tensor(const struct call *c, size_t offset) {
 
 bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
                const int64_t *shape, struct ptl_tensor *t, struct refusal *r) {
-    int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
-    for (int i = 0; i < ndim; i++)
-        if (__builtin_mul_overflow(bytes, shape[i], &bytes))
-            return refuse(r, "%s: more than 2^63 bytes", name);
-    void *data = problem_memory_take(c->problem.memory, (size_t)bytes);
-    if (!data) return refuse(r, "%s: no memory for %" PRId64 " bytes", name, bytes);
-    *t = ptl_tensor_contiguous(data, dtype, ndim, shape);
-    return true;
+    return problem_memory_tensor(c->problem.memory, name, dtype, ndim, shape, t, r);
+}
+
+void call_set_run(struct call *c, const struct run_options *run) {
+    c->problem.threads = run->threads;
+    c->problem.isa = run->isa;
+    c->problem.executor = run->executor;
+    c->problem.cold = run->cold;
 }
 
 /* ---- Outputs --------------------------------------------------------------------------------- */

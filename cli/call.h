@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "problem.h"
+#include "problem_nsa.h"
 #include "words.h"
 
 /* Arguments of the four copies between jagged and padded arrays. */
@@ -19,7 +20,7 @@ struct jagged_arguments {
     int64_t n, rows, n_left, n_right; /* extents of dense sides and of outputs; -1: not given */
 };
 
-enum { CALL_MAX_OUTPUTS = 8 };
+enum { CALL_MAX_OUTPUTS = 16 };
 
 struct output {
     const char *key;
@@ -34,6 +35,7 @@ struct call {
     struct ptl_hstu_kv_append_params append;
     struct jagged_arguments jagged;
     struct ptl_jagged_position_time_params position_time;
+    struct nsa_arguments nsa;
     int n_outputs; /* the ones that the line names */
     struct output outputs[CALL_MAX_OUTPUTS];
 };
@@ -47,6 +49,9 @@ void call_close(struct call *c);
 bool call_write(const struct call *c, struct refusal *r);
 
 struct ptl_tensor *call_tensor(const struct call *c, size_t offset);
+
+/* How it is to run. */
+void call_set_run(struct call *c, const struct run_options *run);
 
 /* A contiguous array in the call's memory, full of 0xff. */
 bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
@@ -77,7 +82,7 @@ struct field {
     const char *const *names;
 };
 
-enum { OPERATOR_MAX_TABLES = 6 };
+enum { OPERATOR_MAX_TABLES = 7 };
 
 struct comparison;
 struct cost;
@@ -113,5 +118,6 @@ bool generate_hstu(struct call *c, const struct words *w, struct refusal *r);
 bool generate_kv_append(struct call *c, const struct words *w, struct refusal *r);
 bool generate_jagged(struct call *c, const struct words *w, struct refusal *r);
 bool generate_position_time(struct call *c, const struct words *w, struct refusal *r);
+bool generate_nsa(struct call *c, const struct words *w, struct refusal *r);
 
 #endif

@@ -10,7 +10,7 @@
 
 static void add_copy(struct comparison *result, const char *name, bool same) {
     const struct tally tally = {0, same ? 0 : 1};
-    add_part(result, name, &tally);
+    add_part(result, name, &tally, 0.0);
 }
 
 /* ---- Appending ------------------------------------------------------------------------------- */
@@ -57,8 +57,7 @@ bool compare_append(const struct call *c, double seconds, struct comparison *res
 
 /* ---- Jagged copies --------------------------------------------------------------------------- */
 
-/* An array like t, contiguous, of zeros; data is to be freed, and NULL where t has none. */
-static bool take_twin(const struct ptl_tensor *t, struct ptl_tensor *twin) {
+bool take_twin(const struct ptl_tensor *t, struct ptl_tensor *twin) {
     *twin = *t;
     if (!t->data) return true;
     void *data = calloc((size_t)n_elements(t) + 1, ptl_dtype_bytes(t->dtype));
@@ -149,7 +148,7 @@ static void compare_matrix(struct comparison *result, const char *name, const st
     if (!t->data) return;
     for (int64_t i = 0; i < t->shape[0]; i++)
         tally_row(&tally, t, i * t->stride[0], expected + i * t->shape[1], t->shape[1]);
-    add_part(result, name, &tally);
+    add_part(result, name, &tally, 1e-6);
     result->n_rows += t->shape[0];
 }
 
@@ -174,7 +173,6 @@ bool compare_position_time(const struct call *c, double seconds, struct comparis
     free(demb);
     free(dpos_w);
     free(dts_w);
-    result->bound = 1e-6;
     result->n_all_rows = result->n_rows;
     return ok;
 }

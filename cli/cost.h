@@ -19,5 +19,14 @@ struct cost cost_resize(const struct call *c);
 struct cost cost_concat(const struct call *c);
 struct cost cost_split(const struct call *c);
 struct cost cost_position_time(const struct call *c);
+struct cost cost_nsa_compress(const struct call *c);
+struct cost cost_nsa_append(const struct call *c);
+struct cost cost_nsa_compressed(const struct call *c);
+struct cost cost_nsa_select(const struct call *c);
+struct cost cost_nsa_attend(const struct call *c);
+struct cost cost_nsa_combine(const struct call *c);
+struct cost cost_nsa_forward(const struct call *c);
+struct cost cost_nsa_decode(const struct call *c);
+struct cost cost_attention(const struct call *c);
 
 #endif

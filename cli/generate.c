@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "call.h"
-#include "problem_line.h"
+#include "problem_memory.h"
+#include "problem_nsa_line.h"
 #include "random.h"
 #include "tensors.h"
 
@@ -261,4 +262,30 @@ bool generate_position_time(struct call *c, const struct words *w, struct refusa
            take_table(c, "ts_w", n_buckets + 1, x.shape[1], !backward,
                       backward ? &a->dts_w : &a->ts_w, r) &&
            make_times(c, r);
+}
+
+/* ---- NSA ------------------------------------------------------------------------------------- */
+
+/* Outputs that are off unless the line asks for them, or names them. */
+static void switch_on(const struct call *c, struct nsa_line *line) {
+    static const char *const branches[] = {"out_cmp", "out_slc", "out_swa",
+                                           "lse_cmp", "lse_slc", "lse_swa"};
+    line->importance |= wants(c, "importance");
+    for (size_t i = 0; i < sizeof branches / sizeof branches[0]; i++)
+        line->branches |= wants(c, branches[i]);
+}
+
+bool generate_nsa(struct call *c, const struct words *w, struct refusal *r) {
+    struct nsa_line line;
+    if (!nsa_line_read(&line, w, r)) return false;
+    strcpy(c->problem.op, c->op->name);
+    c->problem.seed = line.seed;
+    call_set_run(c, &line.run);
+    switch_on(c, &line);
+    c->problem.memory = problem_memory_create(false);
+    const bool ok = c->problem.memory
+                        ? nsa_problem_make(&c->nsa, w->op, &line, c->problem.memory, r)
+                        : refuse(r, "line: no memory");
+    nsa_line_free(&line);
+    return ok;
 }

@@ -5,7 +5,7 @@
 
 #include "npy.h"
 
-const struct family *const families[] = {&hstu_family, &jagged_family, NULL};
+const struct family *const families[] = {&hstu_family, &jagged_family, &nsa_family, NULL};
 
 const struct family *find_family(const char *name) {
     for (int i = 0; families[i]; i++)

@@ -18,7 +18,7 @@ CC = os.environ.get("CC", "cc")
 FLAGS = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-sanitize-recover=all"]
 TARGETS = ["fuzz_npy", "fuzz_line"]
 SOURCES = [f"cli/{name}.c" for name in ("npy", "problem", "problem_bias", "problem_line", "problem_memory", "problem_pages",
-                                        "random", "words")] + ["ref/elements.c"]
+                                        "random", "seq_numbers", "words")] + ["ref/elements.c"]
 
 
 def has_sanitizers(compiler, sanitizers, folder):
