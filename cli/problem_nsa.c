@@ -170,6 +170,16 @@ static int64_t row_at(const struct maker *m, const struct ptl_tensor *t, enum ro
     return first + row * stride[0] + head * stride[1];
 }
 
+/* What a row has alone, and what it shares with others. */
+static void draw_row(struct random_stream own, float own_scale, struct random_stream shared,
+                     float shared_scale, float *x, int64_t dim) {
+    float y[LINE_MAX_DIM];
+    random_fill(&own, x, dim);
+    random_fill(&shared, y, dim);
+    for (int64_t d = 0; d < dim; d++) x[d] = own_scale * x[d] + shared_scale * y[d];
+}
+
+/* Heads resemble each other. */
 static void fill_queries_of(const struct maker *m, int purpose, float scale,
                             const struct ptl_tensor *t) {
     float x[LINE_MAX_DIM];
@@ -177,22 +187,11 @@ static void fill_queries_of(const struct maker *m, int purpose, float scale,
     for (int64_t b = 0; b < m->line->b; b++)
         for (int64_t i = 0; i < m->seqs[b].q; i++)
             for (int64_t head = 0; head < heads; head++) {
-                struct random_stream s = stream_at(m, purpose, b, m->seqs[b].old + i, head);
-                random_fill(&s, x, dim);
-                for (int64_t d = 0; d < dim; d++) x[d] *= scale;
+                const int64_t row = m->seqs[b].old + i;
+                draw_row(stream_at(m, purpose, b, row, head), 0.6f * scale,
+                         stream_at(m, purpose, b, row, -1), 0.8f * scale, x, dim);
                 store(t, row_at(m, t, QUERIES, NULL, b, i, head), x, dim);
             }
-}
-
-/* A key: its topic, and what is its own. */
-static void draw_key(const struct maker *m, int purpose, int64_t b, int64_t row, int64_t head,
-                     int64_t token, float own_scale, float *x, int64_t dim) {
-    float topic[LINE_MAX_DIM];
-    struct random_stream own = stream_at(m, purpose, b, row, head);
-    struct random_stream shared = stream_at(m, OF_TOPICS, b, token / TOPIC, head);
-    random_fill(&own, x, dim);
-    random_fill(&shared, topic, dim);
-    for (int64_t d = 0; d < dim; d++) x[d] = own_scale * x[d] + topic_scale * topic[d];
 }
 
 /* Rows `begin` to `end` of a sequence, at `to` (row 0 of t is row `first` of the sequence). */
@@ -207,8 +206,9 @@ static void fill_rows(const struct maker *m, int purpose, const struct ptl_tenso
         for (int64_t head = 0; head < heads; head++) {
             if (is_key) {
                 const int64_t token = compressed ? row * m->line->stride : row;
-                draw_key(m, purpose, b, row, head, token,
-                         compressed ? compressed_scale : token_scale, x, dim);
+                draw_row(stream_at(m, purpose, b, row, head),
+                         compressed ? compressed_scale : token_scale,
+                         stream_at(m, OF_TOPICS, b, token / TOPIC, head), topic_scale, x, dim);
             } else {
                 struct random_stream s = stream_at(m, purpose, b, row, head);
                 random_fill(&s, x, dim);
