@@ -23,8 +23,9 @@ static struct cost copying(double bytes) {
     return (struct cost){.copies = true, .flops = NAN, .bytes = bytes};
 }
 
-/* Blocks that a given selection names, of those that begin at or before t. */
-static int64_t selected_by(const struct ptl_nsa_params *p, int64_t row, int64_t t) {
+/* Tokens of the blocks that a given selection names, of those that begin at or before t; the mean of
+ * the kv heads. */
+static double selected_by(const struct ptl_nsa_params *p, int64_t row, int64_t t) {
     const int64_t heads = p->k.shape[p->k.ndim - 2], width = p->idx.shape[p->idx.ndim - 1];
     const int64_t size = p->select_block;
     int64_t tokens = 0;
@@ -33,7 +34,7 @@ static int64_t selected_by(const struct ptl_nsa_params *p, int64_t row, int64_t 
         if (j < 0 || j > t / size) continue;
         tokens += j == t / size ? t % size + 1 : size;
     }
-    return tokens / heads;
+    return (double)tokens / (double)heads;
 }
 
 static double least(double x, double y) {
@@ -53,10 +54,10 @@ static struct cost attention_cost(const struct ptl_nsa_params *p, unsigned branc
         for (int64_t i = 0; i < n; i++) {
             const int64_t t = tokens - n + i;
             x = nsa_tokens_at(p, t);
-            if (given && t + 1 >= p->dense_len)
-                x.selected = selected_by(p, ref_nsa_row(p, b, i), t);
             if (branches & COMPRESSED) attended += (double)x.compressed;
-            if (branches & SELECTED) selected += (double)x.selected;
+            if (branches & SELECTED)
+                selected += given && t + 1 >= p->dense_len ? selected_by(p, ref_nsa_row(p, b, i), t)
+                                                           : (double)x.selected;
             if (branches & SLIDING) attended += (double)x.sliding;
         }
         attended += selected;

@@ -26,7 +26,7 @@ nsa_select b=2 hk=2 s=3000 sq=50 d=1
 nsa_select hk=2 s=3000 sq=20 d=1 topk=40 n_init=3 n_local=5 order=score layout=dense
 nsa_attend h=4 hk=2 s=1500 sq=9 d=16 page_size=16
 nsa_attend h=4 hk=2 b=2 lengths=list:90,300 sq=80 d=16 layout=dense dtype=f16 idx=0 window=20
-nsa_attend h=4 hk=2 s=700 sq=90 d=16 window=0 select_block=4 topk=9 scale=0.7 dense_len=650
+nsa_attend h=4 hk=2 s=700 sq=90 d=16 window=0 block=8 stride=4 select_block=4 topk=9 scale=0.7 dense_len=650
 nsa_combine h=4 s=50 d=16 b=2
 nsa_combine h=4 s=50 d=16 dv=8 b=2 layout=dense gate_act=sigmoid dtype=f16
 nsa_forward h=6 hk=2 b=3 lengths=uniform:1,700 sq=20 d=24 dv=12 branches=1 importance=1
@@ -55,7 +55,7 @@ def test_verdicts(pantile):
         return re.sub(r"\d\.\d\de[-+]\d+", "E", pantile("check", *words).out.split("; ")[0])
 
     shape = ["h=4", "hk=2", "s=200", "d=8"]
-    assert parts("nsa_compress", *shape) == "PASS: y E of 2e-06, seq_offsets_y E of 0, all 22 rows"
+    assert parts("nsa_compress", *shape) == "PASS: y E of 2e-06, seq_offsets_y E of 0, all 11 rows"
     assert parts("nsa_decode", *shape) == ("PASS: k_pages E of 0, v_pages E of 0, kc_pages E of 2e-06, vc_pages E of "
                                            "2e-06, out E of 2e-05, idx E of 2e-05, all 1 rows")
     assert parts("nsa_forward", *shape) == "PASS: out E, idx E, bound 2e-05, all 200 rows"
@@ -166,12 +166,12 @@ def test_forward_counts_every_row(bench):
 
 def test_attend_counts_what_idx_names(bench, save):
     x = np.zeros((3, 2, 4), np.float32)
-    k = np.zeros((50, 2, 4), np.float32)
+    k = np.zeros((99, 2, 4), np.float32)
     idx = np.array([[[0, -1, 9], [2, 1, 0]], [[5, 0, 0], [-1, -1, -1]], [[6, 2, -1], [1, 1, 3]]])
     words = [save("q", x), save("k", k), save("v", k), save("idx", idx), "seq_offsets_q=list:0,3",
-             "seq_offsets_k=list:0,50", "select_block=8", "isa=scalar", "threads=1"]
+             "seq_offsets_k=list:0,99", "select_block=16", "isa=scalar", "threads=1"]
     (row,) = bench("nsa_attend", *words, "window=0")
-    both = 8 + 24 + 24 + 0 + 10 + 24  # block 6 begins at 48: two tokens of the last row
+    both = 16 + 48 + 48 + 0 + 19 + 48  # block 6 begins at 96: three tokens of the last row
     assert tokens(row, 2, 8) == pytest.approx(both / 2, rel=1e-4)
     (row,) = bench("nsa_attend", *words, "window=20")
     assert tokens(row, 2, 8) == pytest.approx(both / 2 + 60, rel=1e-4)
