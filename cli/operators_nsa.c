@@ -310,8 +310,7 @@ static bool check_qkv(const struct call *c, struct refusal *r) {
 static bool prepare_attend(struct call *c, struct refusal *r) {
     struct ptl_nsa_params *a = &c->nsa.params;
     if (!check_qkv(c, r)) return false;
-    const bool selected = a->idx.data || a->dense_len > 0;
-    return (!selected || take_branch(c, slc_keys, &a->out_slc, &a->lse_slc, r)) &&
+    return (!a->idx.data || take_branch(c, slc_keys, &a->out_slc, &a->lse_slc, r)) &&
            (a->window == 0 || take_branch(c, swa_keys, &a->out_swa, &a->lse_swa, r));
 }
 
