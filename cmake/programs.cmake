@@ -11,8 +11,8 @@ add_library(pantile_program STATIC
     cli/operators_nsa.c cli/problem.c cli/problem_bias.c cli/problem_line.c cli/problem_memory.c
     cli/problem_nsa.c cli/problem_nsa_line.c cli/problem_pages.c cli/random.c cli/runner.c
     cli/seq_numbers.c cli/sequences.c cli/sequences_nsa.c cli/sweep.c cli/words.c
-    bench/ladder_hstu.c bench/ladder_padded.c bench/ladder_pipelined.c bench/ladder_rungs.c
-    bench/probe.c
+    bench/ladder_hstu.c bench/ladder_nsa.c bench/ladder_padded.c bench/ladder_pipelined.c
+    bench/ladder_rungs.c bench/probe.c
     ref/elements.c ref/hstu.c ref/hstu_gradient_rows.c ref/hstu_gradients.c ref/hstu_inputs.c
     ref/jagged.c ref/nsa.c ref/nsa_cache.c ref/nsa_rows.c)
 target_include_directories(pantile_program PUBLIC src cli ref bench)
