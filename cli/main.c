@@ -9,7 +9,7 @@
 #include "operators.h"
 
 static const struct command demo_command = {
-    "demo", "HSTU over real histories, next to the naive way", NULL, demo_main};
+    "demo", "HSTU over real histories, NSA over 64K keys, next to the naive way", NULL, demo_main};
 
 static const struct command *const commands[] = {&info_command, &demo_command, &run_command,
                                                  &check_command, &bench_command};

@@ -6,7 +6,8 @@
 add_library(pantile_program STATIC
     cli/arrays.c cli/bench_report.c cli/call.c cli/cmd_bench.c cli/cmd_check.c cli/cmd_info.c
     cli/cmd_run.c cli/compare.c cli/compare_backward.c cli/compare_copies.c cli/compare_nsa.c
-    cli/cost.c cli/cost_nsa.c cli/demo.c cli/generate.c cli/help_hstu.c cli/help_jagged.c
+    cli/cost.c cli/cost_nsa.c cli/demo.c cli/demo_nsa.c cli/demo_text.c cli/generate.c
+    cli/help_hstu.c cli/help_jagged.c
     cli/help_nsa.c cli/npy.c cli/operators.c cli/operators_hstu.c cli/operators_jagged.c
     cli/operators_nsa.c cli/problem.c cli/problem_bias.c cli/problem_line.c cli/problem_memory.c
     cli/problem_nsa.c cli/problem_nsa_line.c cli/problem_pages.c cli/random.c cli/runner.c

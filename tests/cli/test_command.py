@@ -9,7 +9,7 @@ import pytest
 USAGE = """usage: pantile COMMAND [ARGUMENTS]
 
   info           what runs here: version, CPU, level, threads
-  demo           HSTU over real histories, next to the naive way
+  demo           HSTU over real histories, NSA over 64K keys, next to the naive way
   run            compute over .npy files
   check          compute and compare with double
   bench          time problems against the machine's peak
