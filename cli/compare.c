@@ -20,7 +20,8 @@ void tally_row(struct tally *tally, const struct ptl_tensor *t, int64_t at, cons
     for (int64_t d = 0; d < n; d++) {
         const double got = ref_read(t->dtype, t->data, at + d);
         const double difference = got == expected[d] ? 0.0 : fabs(got - expected[d]);
-        if (fabs(expected[d]) > tally->largest) tally->largest = fabs(expected[d]);
+        if (isfinite(expected[d]) && fabs(expected[d]) > tally->largest)
+            tally->largest = fabs(expected[d]);
         if (isnan(difference)) tally->worst = INFINITY;
         else if (difference > tally->worst) tally->worst = difference;
     }
