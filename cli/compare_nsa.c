@@ -342,7 +342,7 @@ static bool mean_of(const struct ptl_nsa_params *p, const struct ptl_tensor *x,
 bool compare_nsa_forward(const struct call *c, double seconds, struct comparison *result) {
     struct ptl_nsa_params p = nsa_shaped(c);
     if (p.kc.data) return compare_rows(c, &p, seconds, forward_row, result);
-    p.score_dtype = p.q.dtype; /* the library's means may round to the neighbours of ours */
+    if (p.q.dtype != PTL_F32) p.score_dtype = p.q.dtype; /* means may round to their neighbours */
     const int64_t n_offsets = ref_nsa_n_seqs(&p) + 1;
     int64_t *offsets = calloc((size_t)n_offsets, sizeof *offsets);
     p.seq_offsets_kc = ptl_tensor_contiguous(offsets, PTL_I64, 1, &n_offsets);
