@@ -28,7 +28,7 @@ static const char help[] =
     "(jagged_to_padded, padded_to_jagged, concat_jagged, split_jagged, position_time,\n"
     "position_time_backward) and 'pantile help nsa' (nsa_compress, nsa_append,\n"
     "nsa_compressed_attention, nsa_select, nsa_attend, nsa_combine, nsa_forward, nsa_decode,\n"
-    "attention). PTL_VERBOSE=1 prints an hstu call, as a line, and its time.\n";
+    "attention). PTL_VERBOSE=1 prints hstu, nsa and attention calls, as lines, and their times.\n";
 
 static void print_outputs(const struct call *c) {
     char text[96];
