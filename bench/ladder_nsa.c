@@ -2,13 +2,13 @@
  * s[key][lane]. Not a library operator: one row that sees every compressed key, no masks, and its
  * first rungs store what need not be stored.
  *
- *   sums      S = Q K^T for all keys, in memory; P = 2^(S - max) in place; out = P V; P transposed and
- *             scaled, the heads summed, and the sums of a + b - 1 neighbours with their weights.
- *   product   the same, but the score of a tile is P W, as a product like P V: W is one small block,
- *             the same for every tile, and columns of neighbouring tiles join by adding.
+ *   sums      S = Q K^T for all keys, in memory; P = 2^(S - max) in place; out = P V; P transposed
+ *             and scaled, the heads summed, and sums of a + b - 1 neighbours with their weights.
+ *   product   the same, but the score of a tile is P W, as a product like P V: W is one small
+ *             block, the same for every tile, and columns of neighbouring tiles join by adding.
  *   shared    P V and P W in one pass over the tiles, while P is in the cache.
- *   online    one pass: softmax against a running maximum; columns are kept with the maximum of their
- *             tile and rescaled in the end. Threads share the panels of heads.
+ *   online    one pass: softmax against a running maximum; columns are kept with the maximum of
+ *             their tile and rescaled in the end. Threads share the panels of heads.
  *   split     the same for splits of the keys, drawn by the threads, merged in order.
  *
  * All threads work in every pass: on ranges of the keys, but for the softmax of the first three,
@@ -49,10 +49,6 @@ struct nsa_ladder {
     int32_t *idx;
 };
 
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
-
 /* ---- Places ---------------------------------------------------------------------------------- */
 
 static int line(const struct nsa_ladder *l) {
@@ -90,8 +86,8 @@ struct fetch {
 static struct fetch fetch_of(const struct nsa_ladder *l, int64_t key, int64_t end, bool keys,
                              bool values, int64_t parts) {
     struct fetch f = {{0}, {0}, 0};
-    key = least(key, end);
-    const int64_t n = least(TILE, end - key);
+    key = min64(key, end);
+    const int64_t n = min64(TILE, end - key);
     if (keys) {
         f.at[0] = (const char *)(l->kc + key * l->d);
         f.end[0] = f.at[0] + n * l->d * (int64_t)sizeof(float);
@@ -117,7 +113,7 @@ static void qk(const struct nsa_ladder *l, int panel, int64_t key, int n, float 
     for (int j = 0; j < n; j += PREFETCH_STEP) {
         fetch_part(f);
         l->k->tile_qk_f32(l->panels[panel].nv, q_at(l, panel), l->kc + (key + j) * l->d, l->d,
-                          (int)least(PREFETCH_STEP, n - j), l->d, s + j * line(l));
+                          (int)min64(PREFETCH_STEP, n - j), l->d, s + j * line(l));
     }
 }
 
@@ -128,7 +124,7 @@ static void pv(const struct nsa_ladder *l, int panel, int64_t key, int n, const 
     for (int d = 0; d < l->dv; d += PREFETCH_STEP) {
         fetch_part(f);
         l->k->tile_pv_runs_f32(l->panels[panel].nv, p, &run, l->dv, n, d,
-                               (int)least(PREFETCH_STEP, l->dv - d), o, factor);
+                               (int)min64(PREFETCH_STEP, l->dv - d), o, factor);
     }
 }
 
@@ -145,8 +141,8 @@ static int64_t n_parts(const struct nsa_ladder *l, bool keys, bool values) {
 
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
-/* Columns of all tiles, each times 2^(its maximum - the last) / z, the heads summed, tiles joined. m
- * of a tile: m_tile, or where that is NULL the last one. */
+/* Columns of all tiles, each times 2^(its maximum - the last) / z, the heads summed, tiles joined.
+ * Without rescale the maximum of every tile is the last one. */
 static void join_columns(const struct nsa_ladder *l, bool rescale) {
     float share[PTL_MAX_PANEL], sum[MAX_COLUMNS];
     memset(l->score, 0, (size_t)(l->n_blocks + l->n_columns) * sizeof *l->score);
@@ -179,8 +175,8 @@ static void store_out(const struct nsa_ladder *l) {
 
 /* The part of the tiles that is a thread's. */
 static void own_tiles(const struct nsa_ladder *l, int64_t task, int64_t *begin, int64_t *end) {
-    *begin = least(l->n, l->n_tiles * task / l->n_threads * TILE);
-    *end = least(l->n, l->n_tiles * (task + 1) / l->n_threads * TILE);
+    *begin = min64(l->n, l->n_tiles * task / l->n_threads * TILE);
+    *end = min64(l->n, l->n_tiles * (task + 1) / l->n_threads * TILE);
 }
 
 static void score_range(void *job, int64_t task, int slot) {
@@ -191,7 +187,7 @@ static void score_range(void *job, int64_t task, int slot) {
     for (int64_t key = begin; key < end; key += TILE) {
         struct fetch f = fetch_of(l, key + TILE, end, true, false, n_parts(l, true, false));
         for (int i = 0; i < l->n_panels; i++)
-            qk(l, i, key, (int)least(TILE, end - key), s_at(l, i, key), &f);
+            qk(l, i, key, (int)min64(TILE, end - key), s_at(l, i, key), &f);
     }
 }
 
@@ -219,7 +215,7 @@ static void weigh_range(void *job, int64_t task, int slot) {
     for (int64_t key = begin; key < end; key += TILE) {
         struct fetch f = fetch_of(l, key + TILE, end, false, true, n_parts(l, false, true));
         for (int i = 0; i < l->n_panels; i++) {
-            const int n = (int)least(TILE, end - key);
+            const int n = (int)min64(TILE, end - key);
             pv(l, i, key, n, s_at(l, i, key), state_at(l, l->o, task, i, l->dv),
                key == begin ? NULL : one, &f);
             if (l->rung == LADDER_NSA_SHARED) pw(l, i, key, n, s_at(l, i, key));
@@ -234,7 +230,7 @@ static void product_range(void *job, int64_t task, int slot) {
     own_tiles(l, task, &begin, &end);
     for (int64_t key = begin; key < end; key += TILE)
         for (int i = 0; i < l->n_panels; i++)
-            pw(l, i, key, (int)least(TILE, end - key), s_at(l, i, key));
+            pw(l, i, key, (int)min64(TILE, end - key), s_at(l, i, key));
 }
 
 /* P of some keys transposed, times 1 / z, and summed over the heads into the first row. */
@@ -297,7 +293,7 @@ static void walk(const struct nsa_ladder *l, int64_t begin, int64_t end, int64_t
             state_at(l, l->z, set, i, 1)[lane] = 0.0f;
         }
     for (int64_t key = begin; key < end; key += TILE) {
-        const int n = (int)least(TILE, end - key);
+        const int n = (int)min64(TILE, end - key);
         struct fetch f = fetch_of(l, key + TILE, l->n, true, true,
                                   n_parts(l, true, true) * (last - first) / l->n_panels);
         for (int i = first; i < last; i++) {
@@ -323,7 +319,7 @@ static void walk_panel(void *job, int64_t task, int slot) {
 
 static void walk_split(void *job, int64_t task, int slot) {
     const struct nsa_ladder *l = job;
-    walk(l, task * SPLIT, least(l->n, (task + 1) * SPLIT), task, 0, l->n_panels, tile_of(l, slot));
+    walk(l, task * SPLIT, min64(l->n, (task + 1) * SPLIT), task, 0, l->n_panels, tile_of(l, slot));
 }
 
 static void merge_panel(void *job, int64_t task, int slot) {

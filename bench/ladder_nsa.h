@@ -1,7 +1,7 @@
-/* The ladder of the NSA article: five ways to get compressed attention, its scores and the selection
- * for one decode row, each a program of our own over the library's kernels and threads, and the
- * library's own; then selected and sliding attention in two calls and in one. For comparing; nothing
- * here is part of the library. */
+/* The ladder of the NSA article: five ways to get compressed attention, its scores and the
+ * selection for one decode row, each a program of our own over the library's kernels and threads,
+ * and the library's own; then selected and sliding attention in two calls and in one. For
+ * comparing; nothing here is part of the library. */
 #ifndef PTL_BENCH_LADDER_NSA_H
 #define PTL_BENCH_LADDER_NSA_H
 
@@ -21,7 +21,7 @@ struct ladder_nsa_problem {
 
 enum {
     LADDER_NSA_SUMS,    /* scores in memory: S, P, out, and the score by sums over P transposed */
-    LADDER_NSA_PRODUCT, /* the same, the score a product of P with one small block W, tile by tile */
+    LADDER_NSA_PRODUCT, /* the same, the score a product of P and one small block W, by tiles */
     LADDER_NSA_SHARED,  /* while a tile of P is in the cache it meets the values and W */
     LADDER_NSA_ONLINE,  /* one pass: no scores in memory, columns rescaled in the end */
     LADDER_NSA_SPLIT,   /* the same, the keys split among the threads, states merged */

@@ -60,8 +60,8 @@ bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
 /* ---- Operators ------------------------------------------------------------------------------- */
 
 enum field_kind {
-    FIELD_ARRAY, /* struct ptl_tensor: a file */
-    FIELD_INDEX, /* struct ptl_tensor: a file, N or list:a,b,...; written ones take the files' type */
+    FIELD_ARRAY,   /* struct ptl_tensor: a file */
+    FIELD_INDEX,   /* struct ptl_tensor: a file, N or list:a,b,...; the latter of the files' type */
     FIELD_TIMES,   /* struct ptl_tensor: a file, or list:a,b,... of int64 */
     FIELD_SCALE,   /* struct ptl_tensor: a file, or a real number */
     FIELD_INTEGER, /* int64_t */
@@ -88,15 +88,15 @@ struct comparison;
 struct cost;
 
 struct operator{
-    const char *name;                                     /* NULL ends a table */
-    const char *help;                                     /* topic of pantile help */
-    const struct field *fields[OPERATOR_MAX_TABLES + 1];  /* NULL ends them */
-    void (*init)(struct call * c);                        /* defaults */
-    bool (*prepare)(struct call * c, struct refusal * r); /* array lines: checks what it takes to
-                                                              lay out the outputs, and does */
+    const char *name;                                    /* NULL ends a table */
+    const char *help;                                    /* topic of pantile help */
+    const struct field *fields[OPERATOR_MAX_TABLES + 1]; /* NULL ends them */
+    void (*init)(struct call * c);                       /* defaults */
+    /* Array lines: checks what it takes to lay out the outputs, and does. */
+    bool (*prepare)(struct call * c, struct refusal * r);
     bool (*generate)(struct call * c, const struct words *w, struct refusal *r);
     enum ptl_status (*run)(struct ptl_context * ctx, const struct call *c);
-    /* With the reference, after a run: compare.h. What it costs: cost.h. */
+    /* With the reference, after a run: compare.h. What a run costs: cost.h. */
     bool (*compare)(const struct call *c, double seconds, struct comparison *result);
     struct cost (*cost)(const struct call *c);
     const char *result; /* the output to name when a line names none */

@@ -10,10 +10,6 @@ static double element_bytes(const struct ptl_tensor *t) {
     return (double)ptl_dtype_bytes(t->dtype);
 }
 
-static struct cost copying(double bytes) {
-    return (struct cost){.copies = true, .flops = NAN, .bytes = bytes};
-}
-
 /* ---- HSTU ------------------------------------------------------------------------------------ */
 
 /* Products over each valid pair, and bytes of the rows of queries and of keys. */
@@ -56,16 +52,10 @@ struct cost cost_append(const struct call *c) {
         tokens += (double)(index_at(&a->seq_offsets, b + 1) - index_at(&a->seq_offsets, b) -
                            index_at(&a->num_targets, b));
     const double row = (double)a->k.shape[1] * (double)(a->k.shape[2] + a->v.shape[2]);
-    return copying(2.0 * tokens * row * element_bytes(&a->k));
+    return cost_of_copy(2.0 * tokens * row * element_bytes(&a->k));
 }
 
 /* ---- Jagged copies --------------------------------------------------------------------------- */
-
-static double size_of(const struct ptl_tensor *t) {
-    double bytes = t->data ? element_bytes(t) : 0.0;
-    for (int i = 0; i < t->ndim; i++) bytes *= (double)t->shape[i];
-    return bytes;
-}
 
 static int64_t length_of(const struct ptl_jagged *j, int64_t b) {
     if (!j->offsets.data) return j->values.shape[1];
@@ -81,19 +71,20 @@ struct cost cost_resize(const struct call *c) {
         rows += fmin((double)length_of(&a->x, b), (double)length_of(&a->out, b));
     const struct ptl_tensor *jagged = a->x.offsets.data ? &a->x.values : &a->out.values;
     const double all = (double)jagged->shape[0];
-    return copying(size_of(&a->out.values) + (all > 0.0 ? size_of(jagged) / all * rows : 0.0));
+    return cost_of_copy(n_bytes(&a->out.values) + (all > 0.0 ? n_bytes(jagged) / all * rows : 0.0));
 }
 
 struct cost cost_concat(const struct call *c) {
-    return copying(2.0 * size_of(&c->jagged.out.values));
+    return cost_of_copy(2.0 * n_bytes(&c->jagged.out.values));
 }
 
 struct cost cost_split(const struct call *c) {
-    return copying(2.0 * (size_of(&c->jagged.left.values) + size_of(&c->jagged.right.values)));
+    return cost_of_copy(2.0 * (n_bytes(&c->jagged.left.values) + n_bytes(&c->jagged.right.values)));
 }
 
 struct cost cost_position_time(const struct call *c) {
     const struct ptl_jagged_position_time_params *a = &c->position_time;
-    return copying(size_of(&a->emb) + size_of(&a->out) + size_of(&a->dout) + size_of(&a->demb) +
-                   size_of(&a->dpos_w) + size_of(&a->dts_w) + size_of(&a->timestamps));
+    return cost_of_copy(n_bytes(&a->emb) + n_bytes(&a->out) + n_bytes(&a->dout) +
+                        n_bytes(&a->demb) + n_bytes(&a->dpos_w) + n_bytes(&a->dts_w) +
+                        n_bytes(&a->timestamps));
 }

@@ -3,6 +3,8 @@
 #ifndef PTL_COST_H
 #define PTL_COST_H
 
+#include <math.h>
+
 #include "call.h"
 
 struct cost {
@@ -10,6 +12,10 @@ struct cost {
     double flops; /* NaN when it copies */
     double bytes; /* arrays of rows passed over once; small tables and index arrays do not count */
 };
+
+static inline struct cost cost_of_copy(double bytes) {
+    return (struct cost){.copies = true, .flops = NAN, .bytes = bytes};
+}
 
 /* Operator by operator. */
 struct cost cost_forward(const struct call *c);

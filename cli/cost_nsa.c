@@ -2,7 +2,6 @@
  * row and query head attends to, in whichever branch; scores, selection and compression do not
  * count. Bytes are those of the keys and values that some row sees, once, of q and of outputs. */
 #include <math.h>
-#include <string.h>
 
 #include "../ref/nsa.h"
 #include "cost.h"
@@ -11,20 +10,12 @@
 
 enum branches { COMPRESSED = 1, SELECTED = 2, SLIDING = 4 };
 
-static double bytes_of(const struct ptl_tensor *t) {
-    return (double)n_elements(t) * (double)ptl_dtype_bytes(t->dtype);
-}
-
 static double last_of(const struct ptl_tensor *t) {
     return t->data ? (double)t->shape[t->ndim - 1] : 0.0;
 }
 
-static struct cost copying(double bytes) {
-    return (struct cost){.copies = true, .flops = NAN, .bytes = bytes};
-}
-
-/* Tokens of the blocks that a given selection names, of those that begin at or before t; the mean of
- * the kv heads. */
+/* Tokens of the blocks that a given selection names, of those that begin at or before t; the mean
+ * of the kv heads. */
 static double selected_by(const struct ptl_nsa_params *p, int64_t row, int64_t t) {
     const int64_t heads = p->k.shape[p->k.ndim - 2], width = p->idx.shape[p->idx.ndim - 1];
     const int64_t size = p->select_block;
@@ -35,10 +26,6 @@ static double selected_by(const struct ptl_nsa_params *p, int64_t row, int64_t t
         tokens += j == t / size ? t % size + 1 : size;
     }
     return (double)tokens / (double)heads;
-}
-
-static double least(double x, double y) {
-    return x < y ? x : y;
 }
 
 static struct cost attention_cost(const struct ptl_nsa_params *p, unsigned branches, bool given) {
@@ -62,16 +49,16 @@ static struct cost attention_cost(const struct ptl_nsa_params *p, unsigned branc
         }
         attended += selected;
         const double window = n > 0 && branches & SLIDING
-                                  ? least((double)tokens, (double)x.sliding + (double)(n - 1))
+                                  ? fmin((double)tokens, (double)x.sliding + (double)(n - 1))
                                   : 0.0;
         if (branches & COMPRESSED) read += (double)x.compressed;
-        if (p->k_swa.data) read += least((double)tokens, selected) + window;
-        else read += least((double)tokens, selected + window);
+        if (p->k_swa.data) read += fmin((double)tokens, selected) + window;
+        else read += fmin((double)tokens, selected + window);
     }
     const double bytes = (double)ptl_dtype_bytes(p->q.dtype);
     return (struct cost){false, 2.0 * dims * heads * attended,
-                         bytes * kv_heads * dims * read + bytes_of(&p->q) + bytes_of(&p->out) +
-                             bytes_of(&p->out_cmp) + bytes_of(&p->out_slc) + bytes_of(&p->out_swa)};
+                         bytes * kv_heads * dims * read + n_bytes(&p->q) + n_bytes(&p->out) +
+                             n_bytes(&p->out_cmp) + n_bytes(&p->out_slc) + n_bytes(&p->out_swa)};
 }
 
 struct cost cost_nsa_compressed(const struct call *c) {
@@ -95,14 +82,14 @@ struct cost cost_attention(const struct call *c) {
 struct cost cost_nsa_forward(const struct call *c) {
     const struct ptl_nsa_params p = nsa_shaped(c);
     struct cost cost = attention_cost(&p, COMPRESSED | SELECTED | SLIDING, false);
-    if (!p.kc.data) cost.bytes += bytes_of(&p.k) + bytes_of(&p.v);
+    if (!p.kc.data) cost.bytes += n_bytes(&p.k) + n_bytes(&p.v);
     return cost;
 }
 
 /* ---- Caches and copies ----------------------------------------------------------------------- */
 
 struct cost cost_nsa_compress(const struct call *c) {
-    return copying(bytes_of(&c->nsa.compress.x) + bytes_of(&c->nsa.compress.y));
+    return cost_of_copy(n_bytes(&c->nsa.compress.x) + n_bytes(&c->nsa.compress.y));
 }
 
 /* New tokens read and written, and the rows of the blocks that they complete. */
@@ -119,7 +106,7 @@ struct cost cost_nsa_append(const struct call *c) {
                                ptl_nsa_compressed_length(old, a->block, a->stride);
         rows += 2.0 * (double)(now - old) + (double)blocks * (double)(a->block + 1);
     }
-    return copying(rows * row);
+    return cost_of_copy(rows * row);
 }
 
 struct cost cost_nsa_decode(const struct call *c) {
@@ -130,11 +117,11 @@ struct cost cost_nsa_decode(const struct call *c) {
 
 struct cost cost_nsa_select(const struct call *c) {
     const struct ptl_nsa_params *p = &c->nsa.params;
-    return copying(bytes_of(&p->importance) + bytes_of(&p->idx) + bytes_of(&p->nsel));
+    return cost_of_copy(n_bytes(&p->importance) + n_bytes(&p->idx) + n_bytes(&p->nsel));
 }
 
 struct cost cost_nsa_combine(const struct call *c) {
     const struct ptl_nsa_params *p = &c->nsa.params;
-    return copying(bytes_of(&p->out_cmp) + bytes_of(&p->out_slc) + bytes_of(&p->out_swa) +
-                   bytes_of(&p->gates) + bytes_of(&p->out));
+    return cost_of_copy(n_bytes(&p->out_cmp) + n_bytes(&p->out_slc) + n_bytes(&p->out_swa) +
+                        n_bytes(&p->gates) + n_bytes(&p->out));
 }

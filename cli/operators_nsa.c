@@ -227,10 +227,6 @@ static int64_t heads_of(const struct ptl_tensor *t) {
     return t->shape[t->ndim - 2];
 }
 
-static int64_t most(int64_t x, int64_t y) {
-    return x > y ? x : y;
-}
-
 /* The longest sequence; of wrong lengths some number, as the library will refuse them. */
 static int64_t longest(const struct ptl_nsa_params *a) {
     const struct ptl_tensor *offsets =

@@ -9,15 +9,12 @@
 #include "../ref/elements.h"
 #include "problem_build.h"
 #include "problem_memory.h"
+#include "tensors.h"
 
 /* ---- Lengths --------------------------------------------------------------------------------- */
 
 struct random_stream stream_of(const struct builder *w, enum purpose purpose, int64_t b) {
     return random_stream_at(w->line->seed, purpose, b, 0, 0);
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
 }
 
 /* Lengths of one sequence. Drawn ones are made to fit the rule, listed ones are refused. */

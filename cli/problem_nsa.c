@@ -28,10 +28,6 @@ struct maker {
     struct sequence_of *seqs; /* b of them, and one that ends the rows */
 };
 
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
-
 static bool take_array(const struct maker *m, const char *name, enum ptl_dtype dtype, int ndim,
                        const int64_t *shape, struct ptl_tensor *t) {
     return problem_memory_tensor(m->memory, name, dtype, ndim, shape, t, m->refusal);

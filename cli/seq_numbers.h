@@ -1,5 +1,5 @@
-/* One number for each sequence of a generated problem, as a line says it: all alike, listed or drawn.
- * What it counts, lengths or targets, is the line's business. */
+/* One number for each sequence of a generated problem, as a line says it: all alike, listed or
+ * drawn. What it counts, lengths or targets, is the line's business. */
 #ifndef PTL_SEQ_NUMBERS_H
 #define PTL_SEQ_NUMBERS_H
 

@@ -4,14 +4,6 @@
 
 #include "tensors.h"
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static bool is_dense(const struct ptl_hstu_params *a) {
     return a->q.ndim == 4;
 }

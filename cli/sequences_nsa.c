@@ -1,9 +1,7 @@
 /* What a row of the NSA operators sees, counted by the formulas of docs/nsa.md. */
 #include "sequences_nsa.h"
 
-static int64_t least(int64_t x, int64_t y) {
-    return x < y ? x : y;
-}
+#include "tensors.h"
 
 static struct ptl_nsa_params of_attention(const struct ptl_attention_params *a) {
     struct ptl_nsa_params p;

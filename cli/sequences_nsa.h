@@ -1,4 +1,5 @@
-/* Sequences of NSA arguments, for those who count or compare after the library has accepted them. */
+/* What NSA arguments say about each sequence and row. For arguments that the library has accepted;
+ * it checks nothing. */
 #ifndef PTL_SEQUENCES_NSA_H
 #define PTL_SEQUENCES_NSA_H
 
