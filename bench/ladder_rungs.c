@@ -20,23 +20,37 @@ void ladder_unmap(float *p, size_t n) {
     if (p) munmap(p, round_up(n * sizeof(float), 4096));
 }
 
-struct sweep {
-    struct ladder *ladder;
-    ladder_task_fn fn;
+struct draw {
+    ladder_draw_fn fn;
+    void *job;
     int64_t n_tasks;
     _Atomic int64_t next;
 };
 
-static void sweep_worker(void *job, int slot) {
-    struct sweep *s = job;
-    char *scratch = s->ladder->scratch + (size_t)slot * s->ladder->slot_bytes;
-    for (int64_t task; (task = atomic_fetch_add(&s->next, 1)) < s->n_tasks;)
-        s->fn(s->ladder, task, scratch);
+static void draw_tasks(void *arg, int slot) {
+    struct draw *d = arg;
+    for (int64_t task; (task = atomic_fetch_add(&d->next, 1)) < d->n_tasks;)
+        d->fn(d->job, task, slot);
+}
+
+void ladder_draw(struct ptl_context *ctx, ladder_draw_fn fn, void *job, int64_t n_tasks) {
+    struct draw d = {.fn = fn, .job = job, .n_tasks = n_tasks};
+    ptl_executor_run(&ctx->executor, ctx->executor.n_threads, draw_tasks, &d);
+}
+
+struct sweep {
+    struct ladder *ladder;
+    ladder_task_fn fn;
+};
+
+static void sweep_task(void *job, int64_t task, int slot) {
+    const struct sweep *s = job;
+    s->fn(s->ladder, task, s->ladder->scratch + (size_t)slot * s->ladder->slot_bytes);
 }
 
 void ladder_sweep(struct ladder *l, ladder_task_fn fn, int64_t n_tasks) {
-    struct sweep s = {.ladder = l, .fn = fn, .n_tasks = n_tasks};
-    ptl_executor_run(&l->ctx->executor, l->n_threads, sweep_worker, &s);
+    struct sweep s = {l, fn};
+    ladder_draw(l->ctx, sweep_task, &s, n_tasks);
 }
 
 static size_t tile_floats(const struct ladder *l) {

@@ -83,6 +83,10 @@ void ladder_run_pipelined(struct ladder *l);
 
 /* ---- Shared: ladder_rungs.c ------------------------------------------------------------------ */
 
+/* Calls fn for every task, on all threads of the context, drawn from one counter. */
+typedef void (*ladder_draw_fn)(void *job, int64_t task, int slot);
+void ladder_draw(struct ptl_context *ctx, ladder_draw_fn fn, void *job, int64_t n_tasks);
+
 /* One task of a sweep, with the scratch memory of its thread. */
 typedef void (*ladder_task_fn)(struct ladder *l, int64_t task, char *scratch);
 

@@ -32,6 +32,7 @@ static bool is_tensor(enum field_kind kind) {
 
 static bool read_array(struct loader *l, const struct field *field, const char *path) {
     struct ptl_tensor *t = place_of(l, field);
+    if (t->data) return refuse(l->refusal, "%s: given twice, by two names", field->key);
     if (!npy_read(path, t, l->refusal)) return false;
     if (!problem_memory_adopt(l->call->problem.memory, t->data)) {
         free(t->data);
@@ -155,9 +156,6 @@ bool load_arrays(struct call *c, const struct words *w, struct refusal *r) {
     struct loader l = {c, w, r, PTL_I64};
     struct run_options run = {0};
     if (!read_words(&l, &run) || !read_written_numbers(&l)) return false;
-    c->problem.threads = run.threads;
-    c->problem.isa = run.isa;
-    c->problem.executor = run.executor;
-    c->problem.cold = run.cold;
+    call_set_run(c, &run);
     return true;
 }

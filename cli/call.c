@@ -3,7 +3,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "call.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,14 +15,14 @@ struct ptl_tensor *call_tensor(const struct call *c, size_t offset) {
 
 bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
                const int64_t *shape, struct ptl_tensor *t, struct refusal *r) {
-    int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
-    for (int i = 0; i < ndim; i++)
-        if (__builtin_mul_overflow(bytes, shape[i], &bytes))
-            return refuse(r, "%s: more than 2^63 bytes", name);
-    void *data = problem_memory_take(c->problem.memory, (size_t)bytes);
-    if (!data) return refuse(r, "%s: no memory for %" PRId64 " bytes", name, bytes);
-    *t = ptl_tensor_contiguous(data, dtype, ndim, shape);
-    return true;
+    return problem_memory_tensor(c->problem.memory, name, dtype, ndim, shape, t, r);
+}
+
+void call_set_run(struct call *c, const struct run_options *run) {
+    c->problem.threads = run->threads;
+    c->problem.isa = run->isa;
+    c->problem.executor = run->executor;
+    c->problem.cold = run->cold;
 }
 
 /* ---- Outputs --------------------------------------------------------------------------------- */
@@ -48,9 +47,8 @@ static bool take_output(struct call *c, const struct field *field, struct words 
 }
 
 static bool take_outputs(struct call *c, struct words *w, struct refusal *r) {
-    const struct field *const tables[2] = {c->op->fields, c->op->more_fields};
-    for (int i = 0; i < 2; i++)
-        for (const struct field *field = tables[i]; field && field->key; field++)
+    for (const struct field *const *table = c->op->fields; *table; table++)
+        for (const struct field *field = *table; field->key; field++)
             if (!take_output(c, field, w, r)) return false;
     return true;
 }
@@ -94,9 +92,7 @@ static bool open_arrays(struct call *c, const struct words *w, struct refusal *r
 bool call_open(struct call *c, struct words *w, struct refusal *r) {
     memset(c, 0, sizeof *c);
     c->op = find_operator(w->op);
-    if (!c->op)
-        return refuse(r, "'%.60s': unknown operator, see 'pantile help hstu' and 'help jagged'",
-                      w->op);
+    if (!c->op) return refuse(r, "'%.60s': unknown operator, see 'pantile help'", w->op);
     c->op->init(c);
     if (take_outputs(c, w, r) && (names_arrays(w) ? open_arrays : c->op->generate)(c, w, r) &&
         check_outputs(c, r))

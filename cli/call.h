@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "problem.h"
+#include "problem_nsa.h"
 #include "words.h"
 
 /* Arguments of the four copies between jagged and padded arrays. */
@@ -19,7 +20,7 @@ struct jagged_arguments {
     int64_t n, rows, n_left, n_right; /* extents of dense sides and of outputs; -1: not given */
 };
 
-enum { CALL_MAX_OUTPUTS = 8 };
+enum { CALL_MAX_OUTPUTS = 16 };
 
 struct output {
     const char *key;
@@ -34,6 +35,7 @@ struct call {
     struct ptl_hstu_kv_append_params append;
     struct jagged_arguments jagged;
     struct ptl_jagged_position_time_params position_time;
+    struct nsa_arguments nsa;
     int n_outputs; /* the ones that the line names */
     struct output outputs[CALL_MAX_OUTPUTS];
 };
@@ -48,6 +50,9 @@ bool call_write(const struct call *c, struct refusal *r);
 
 struct ptl_tensor *call_tensor(const struct call *c, size_t offset);
 
+/* How it is to run. */
+void call_set_run(struct call *c, const struct run_options *run);
+
 /* A contiguous array in the call's memory, full of 0xff. */
 bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
                const int64_t *shape, struct ptl_tensor *t, struct refusal *r);
@@ -55,8 +60,8 @@ bool call_take(struct call *c, const char *name, enum ptl_dtype dtype, int ndim,
 /* ---- Operators ------------------------------------------------------------------------------- */
 
 enum field_kind {
-    FIELD_ARRAY, /* struct ptl_tensor: a file */
-    FIELD_INDEX, /* struct ptl_tensor: a file, N or list:a,b,...; written ones take the files' type */
+    FIELD_ARRAY,   /* struct ptl_tensor: a file */
+    FIELD_INDEX,   /* struct ptl_tensor: a file, N or list:a,b,...; the latter of the files' type */
     FIELD_TIMES,   /* struct ptl_tensor: a file, or list:a,b,... of int64 */
     FIELD_SCALE,   /* struct ptl_tensor: a file, or a real number */
     FIELD_INTEGER, /* int64_t */
@@ -77,17 +82,25 @@ struct field {
     const char *const *names;
 };
 
+enum { OPERATOR_MAX_TABLES = 7 };
+
+struct comparison;
+struct cost;
+
 struct operator{
-    const char *name;
-    const char *help; /* topic of pantile help */
-    const struct field *fields, *more_fields;
-    void (*init)(struct call * c); /* defaults */
-    bool (*prepare)(struct call * c,
-                    struct refusal * r); /* array lines: checks what it takes to lay
-                                                             out the outputs, and does */
+    const char *name;                                    /* NULL ends a table */
+    const char *help;                                    /* topic of pantile help */
+    const struct field *fields[OPERATOR_MAX_TABLES + 1]; /* NULL ends them */
+    void (*init)(struct call * c);                       /* defaults */
+    /* Array lines: checks what it takes to lay out the outputs, and does. */
+    bool (*prepare)(struct call * c, struct refusal * r);
     bool (*generate)(struct call * c, const struct words *w, struct refusal *r);
     enum ptl_status (*run)(struct ptl_context * ctx, const struct call *c);
+    /* With the reference, after a run: compare.h. What a run costs: cost.h. */
+    bool (*compare)(const struct call *c, double seconds, struct comparison *result);
+    struct cost (*cost)(const struct call *c);
     const char *result; /* the output to name when a line names none */
+    size_t rows;        /* the tensor in struct call whose type the kernels run on */
 };
 
 /* NULL: there is none of that name. */
@@ -105,5 +118,6 @@ bool generate_hstu(struct call *c, const struct words *w, struct refusal *r);
 bool generate_kv_append(struct call *c, const struct words *w, struct refusal *r);
 bool generate_jagged(struct call *c, const struct words *w, struct refusal *r);
 bool generate_position_time(struct call *c, const struct words *w, struct refusal *r);
+bool generate_nsa(struct call *c, const struct words *w, struct refusal *r);
 
 #endif

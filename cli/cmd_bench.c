@@ -26,6 +26,8 @@ static const char help[] =
     "  pantile bench hstu b=1 h=1 s=512,1024 d=64,128 isa=avx2,avx512 threads=1,2\n"
     "  pantile bench hstu_backward h=4 s=2048 d=64 dtype=f32,bf16\n"
     "  pantile bench jagged_to_padded b=64 lengths=uniform:16,400 d=128\n"
+    "  pantile bench nsa_decode s=8192,65536 h=64 hk=1 d=192 dv=128 cache=cold\n"
+    "  pantile bench attention_decode s=65536 h=64 hk=1 d=192 dv=128 cache=cold\n"
     "\n"
     "  --reps N         timed calls; default: as many as fit the time, 3 at least\n"
     "  --time SECONDS   of timed calls, default 1\n"
@@ -33,19 +35,28 @@ static const char help[] =
     "\n"
     "min and median ms; GFLOP/s on unmasked work in the fastest call, 2 * (d + dv) for each pair "
     "that\n"
-    "the mask lets through, 2 * (3 * d + 2 * dv) for hstu_backward; peak, its share of the FMA "
-    "peak of\n"
-    "the level and threads that ran, which is that of fp32 for f16 and bf16 too; bandwidth, the "
-    "share\n"
-    "of the read bandwidth if inputs and outputs (q, k, v, out) pass once in that time, and for\n"
-    "hstu_kv_append, the jagged copies and position_time, which copy, the share of the copy "
+    "the mask lets through, 2 * (3 * d + 2 * dv) for hstu_backward, and for nsa_* and attention "
+    "2 * (d +\n"
+    "dv) for each token or compressed key that a row and query head attends to; peak, its share of "
+    "the\n"
+    "FMA peak of the level and threads that ran, which is that of fp32 for f16 and bf16 too; "
     "bandwidth,\n"
-    "bytes read and bytes written; extra bytes, the memory above the arguments; the error on "
-    "sampled\n"
-    "rows against double. Peak and bandwidths are measured before and after each case; when they\n"
-    "differ by over 10 %, or median and min by over 15 %, the row is marked disturbed.\n"
+    "the share of the read bandwidth if inputs and outputs (of keys and values those that some row "
+    "sees)\n"
+    "pass once in that time, and for operators that copy (hstu_kv_append, jagged copies, "
+    "position_time,\n"
+    "nsa_compress, nsa_append, nsa_select, nsa_combine) the share of the copy bandwidth, bytes "
+    "read "
+    "and\n"
+    "bytes written; extra bytes, the memory above the arguments; the error on sampled rows "
+    "against\n"
+    "double. Peak and bandwidths are measured before and after each case; when they differ by over "
+    "10 %,\n"
+    "or median and min by over 15 %, the row is marked disturbed. With cache=cold what was in the "
+    "caches\n"
+    "is evicted before each call.\n"
     "Exit status: 0, 1 when an error is above the bound, 2 when a line was refused.\n"
-    "'pantile help hstu' and 'pantile help jagged' list the words of a line.\n";
+    "'pantile help hstu', 'help jagged' and 'help nsa' list the words of a line.\n";
 
 struct settings {
     int64_t reps; /* 0: by time */
@@ -152,7 +163,7 @@ static bool differ(double a, double b, double share) {
 
 static void rate(struct bench_result *result, const struct call *c, const struct times *t,
                  const struct probe_rates *before, const struct probe_rates *after) {
-    const struct cost cost = cost_of(c);
+    const struct cost cost = c->op->cost(c);
     const double best = fmax(t->seconds[0], 1e-9), median = t->seconds[t->n / 2];
     result->min_ms = 1e3 * best;
     result->median_ms = 1e3 * median;
@@ -176,8 +187,9 @@ static bool touch_code(const struct call *c, struct refusal *r) {
     struct call small;
     struct ptl_context_info info;
     char line[64];
+    const enum ptl_dtype dtype = call_tensor(c, c->op->rows)->dtype;
     snprintf(line, sizeof line, "%s s=100 d=16 dtype=%s", c->op->name,
-             dtypes[c->problem.hstu.q.data ? c->problem.hstu.q.dtype : 0]);
+             dtype <= PTL_BF16 ? dtypes[dtype] : "f32");
     if (!words_split(&w, line, r)) return false;
     bool ok = call_open(&small, &w, r);
     if (ok) {
@@ -223,7 +235,7 @@ static bool measure(const struct settings *s, const struct call *c, struct bench
     }
     rate(result, c, &times, &before, &after);
     result->error = comparison_error(&comparison);
-    *pass = result->error <= comparison.bound;
+    *pass = comparison_passes(&comparison);
     ok = true;
 done:
     free(times.seconds);

@@ -19,12 +19,16 @@ static const char help[] =
     "scaling_seqlen=4096 \\\n"
     "      dout=@dout.npy dq=@dq.npy dk=@dk.npy dv=@dv.npy\n"
     "  pantile run jagged_to_padded x=@x.npy x.offsets=@o.npy out=@padded.npy\n"
+    "  pantile run nsa_forward q=@q.npy k=@k.npy v=@v.npy gates=@g.npy seq_offsets_q=list:0,900 "
+    "\\\n"
+    "      out=@out.npy idx=@idx.npy\n"
     "\n"
     "A line without arrays to read is a generated problem, as for check and bench. The words are\n"
-    "listed by 'pantile help hstu' (hstu, hstu_backward, hstu_kv_append) and 'pantile help "
-    "jagged'\n"
+    "listed by 'pantile help hstu' (hstu, hstu_backward, hstu_kv_append), 'pantile help jagged'\n"
     "(jagged_to_padded, padded_to_jagged, concat_jagged, split_jagged, position_time,\n"
-    "position_time_backward). PTL_VERBOSE=1 prints an hstu call, as a line, and its time.\n";
+    "position_time_backward) and 'pantile help nsa' (nsa_compress, nsa_append,\n"
+    "nsa_compressed_attention, nsa_select, nsa_attend, nsa_combine, nsa_forward, nsa_decode,\n"
+    "attention). PTL_VERBOSE=1 prints hstu, nsa and attention calls, as lines, and their times.\n";
 
 static void print_outputs(const struct call *c) {
     char text[96];

@@ -17,6 +17,7 @@ int demo_main(int argc, char **argv);
 
 extern const char hstu_help[];   /* the words of hstu lines */
 extern const char jagged_help[]; /* those of jagged lines */
+extern const char nsa_help[];    /* and of nsa and attention lines */
 
 /* Prints "pantile: " and the sentence on stderr; returns EXIT_REFUSED. */
 int complain(const char *sentence);

@@ -11,32 +11,36 @@
 #include "random.h"
 #include "sequences.h"
 
-enum { OF_SAMPLE = 100, MIN_SAMPLE = 16 };
+enum { OF_SAMPLE = 100 };
 
 /* ---- Shared ---------------------------------------------------------------------------------- */
 
 void tally_row(struct tally *tally, const struct ptl_tensor *t, int64_t at, const double *expected,
                int64_t n) {
     for (int64_t d = 0; d < n; d++) {
-        const double difference = fabs(ref_read(t->dtype, t->data, at + d) - expected[d]);
-        if (fabs(expected[d]) > tally->largest) tally->largest = fabs(expected[d]);
+        const double got = ref_read(t->dtype, t->data, at + d);
+        const double difference = got == expected[d] ? 0.0 : fabs(got - expected[d]);
+        if (isfinite(expected[d]) && fabs(expected[d]) > tally->largest)
+            tally->largest = fabs(expected[d]);
         if (isnan(difference)) tally->worst = INFINITY;
         else if (difference > tally->worst) tally->worst = difference;
     }
 }
 
-void add_part(struct comparison *result, const char *name, const struct tally *tally) {
+void add_part(struct comparison *result, const char *name, const struct tally *tally,
+              double bound) {
     result->parts[result->n_parts].name = name;
+    result->parts[result->n_parts].bound = bound;
     result->parts[result->n_parts++].error = tally->worst == 0.0    ? 0.0
                                              : tally->largest > 0.0 ? tally->worst / tally->largest
                                                                     : INFINITY;
 }
 
-int64_t rows_within(double all, double seconds, int64_t n_all) {
+int64_t rows_within(double all, double seconds, int64_t n_all, int64_t enough) {
     if (all <= seconds) return n_all;
-    const int64_t n = (int64_t)((double)n_all * (seconds / all));
-    const int64_t enough = n < MIN_SAMPLE ? MIN_SAMPLE : n;
-    return enough < n_all ? enough : n_all;
+    int64_t n = (int64_t)((double)n_all * (seconds / all));
+    if (n < enough) n = enough;
+    return n < n_all ? n : n_all;
 }
 
 int64_t pick_row(uint64_t seed, int64_t k, int64_t n, int64_t n_all) {
@@ -66,15 +70,17 @@ static bool padding_is_clean(const struct ptl_hstu_params *a) {
     return true;
 }
 
-bool compare_forward(const struct problem *p, double seconds, struct comparison *result) {
+bool compare_forward(const struct call *c, double seconds, struct comparison *result) {
     static const double bounds[] = {0, 5e-6, 2e-3, 1.6e-2}; /* f32, f16, bf16 */
+    const struct problem *p = &c->problem;
     const struct ptl_hstu_params *a = &p->hstu;
     const int last = a->q.ndim - 1;
     const int64_t dv = a->out.shape[last], heads = n_query_heads(a);
     const struct workload w = workload_of(a);
     const double elements = (double)(a->q.shape[last] + dv);
     const double all = 1e-9 * (w.all_pairs * ASK_NS + w.valid_pairs * elements * ELEMENT_NS);
-    const int64_t n_all = (int64_t)w.rows_q * heads, n = rows_within(all, seconds, n_all);
+    const int64_t n_all = (int64_t)w.rows_q * heads,
+                  n = rows_within(all, seconds, n_all, MIN_SAMPLE);
     struct tally tally = {0};
     double *expected = malloc((size_t)dv * sizeof *expected);
     if (!expected) return false;
@@ -89,8 +95,7 @@ bool compare_forward(const struct problem *p, double seconds, struct comparison 
         before = end;
     }
     free(expected);
-    add_part(result, "out", &tally);
-    result->bound = bounds[a->q.dtype];
+    add_part(result, "out", &tally, bounds[a->q.dtype]);
     result->n_rows = n;
     result->n_all_rows = n_all;
     result->padding_clean = padding_is_clean(a);
@@ -100,19 +105,19 @@ bool compare_forward(const struct problem *p, double seconds, struct comparison 
 /* ---- Operators ------------------------------------------------------------------------------- */
 
 bool compare_call(const struct call *c, double seconds, struct comparison *result) {
-    const char *op = c->op->name;
     memset(result, 0, sizeof *result);
     result->padding_clean = true;
-    if (strcmp(op, "hstu") == 0) return compare_forward(&c->problem, seconds, result);
-    if (strcmp(op, "hstu_backward") == 0) return compare_backward(&c->problem, seconds, result);
-    if (strcmp(op, "hstu_kv_append") == 0) return compare_append(c, result);
-    if (strncmp(op, "position_time", strlen("position_time")) == 0)
-        return compare_position_time(c, result);
-    return compare_jagged(c, result);
+    return c->op->compare(c, seconds, result);
 }
 
 double comparison_error(const struct comparison *result) {
     double worst = result->padding_clean ? 0.0 : INFINITY;
     for (int i = 0; i < result->n_parts; i++) worst = fmax(worst, result->parts[i].error);
     return worst;
+}
+
+bool comparison_passes(const struct comparison *result) {
+    for (int i = 0; i < result->n_parts; i++)
+        if (!(result->parts[i].error <= result->parts[i].bound)) return false;
+    return result->padding_clean;
 }

@@ -8,12 +8,7 @@
 #include "../ref/hstu_gradient_rows.h"
 #include "compare_parts.h"
 #include "sequences.h"
-
-static int64_t n_elements(const struct ptl_tensor *t) {
-    int64_t n = t->data ? 1 : 0;
-    for (int axis = 0; axis < t->ndim; axis++) n *= t->shape[axis];
-    return n;
-}
+#include "tensors.h"
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 
@@ -23,7 +18,7 @@ static double *expected_of(const struct ptl_tensor *t) {
 
 /* `expected` is contiguous. */
 static void compare_all(struct comparison *result, const char *name, const struct ptl_tensor *t,
-                        const double *expected) {
+                        const double *expected, double bound) {
     int64_t shape[4] = {1, 1, 1, 1}, stride[4] = {0};
     struct tally tally = {0};
     for (int i = 0; i < t->ndim; i++) {
@@ -35,10 +30,10 @@ static void compare_all(struct comparison *result, const char *name, const struc
             for (int64_t c = 0; c < shape[2]; c++, expected += shape[3])
                 tally_row(&tally, t, a * stride[0] + b * stride[1] + c * stride[2], expected,
                           shape[3]);
-    add_part(result, name, &tally);
+    add_part(result, name, &tally, bound);
 }
 
-static bool compare_gradients(const struct problem *p, struct comparison *result) {
+static bool compare_gradients(const struct problem *p, double bound, struct comparison *result) {
     const struct ptl_hstu_grads *g = &p->grads;
     const struct ref_hstu_grads expected = {
         expected_of(&g->dq),    expected_of(&g->dk),         expected_of(&g->dv),
@@ -62,7 +57,7 @@ static bool compare_gradients(const struct problem *p, struct comparison *result
     if (ok) ref_hstu_backward(&p->hstu, &g->dout, &expected);
     for (int i = 0; i < N; i++) {
         if (ok && parts[i].t->data)
-            compare_all(result, parts[i].name, parts[i].t, parts[i].expected);
+            compare_all(result, parts[i].name, parts[i].t, parts[i].expected, bound);
         free(parts[i].expected);
     }
     return ok;
@@ -70,8 +65,8 @@ static bool compare_gradients(const struct problem *p, struct comparison *result
 
 /* ---- A sample -------------------------------------------------------------------------------- */
 
-static void sample_queries(const struct problem *p, int64_t n, int64_t n_all, double *expected,
-                           struct comparison *result) {
+static void sample_queries(const struct problem *p, int64_t n, int64_t n_all, double bound,
+                           double *expected, struct comparison *result) {
     const struct ptl_hstu_params *a = &p->hstu;
     const int64_t heads = n_query_heads(a), dqk = a->q.shape[a->q.ndim - 1];
     const struct ptl_tensor *dq = &p->grads.dq;
@@ -86,11 +81,11 @@ static void sample_queries(const struct problem *p, int64_t n, int64_t n_all, do
         }
         before = end;
     }
-    add_part(result, "dq", &tally);
+    add_part(result, "dq", &tally, bound);
 }
 
-static void sample_keys(const struct problem *p, int64_t n, int64_t n_all, double *expected,
-                        struct comparison *result) {
+static void sample_keys(const struct problem *p, int64_t n, int64_t n_all, double bound,
+                        double *expected, struct comparison *result) {
     const struct ptl_hstu_params *a = &p->hstu;
     const int64_t heads = a->k.shape[a->k.ndim - 2];
     const int64_t dqk = a->k.shape[a->k.ndim - 1], dv = a->v.shape[a->v.ndim - 1];
@@ -112,14 +107,15 @@ static void sample_keys(const struct problem *p, int64_t n, int64_t n_all, doubl
         }
         before = end;
     }
-    add_part(result, "dk", &of_dk);
-    add_part(result, "dv", &of_dv);
+    add_part(result, "dk", &of_dk, bound);
+    add_part(result, "dv", &of_dv, bound);
 }
 
 /* ---- Either ---------------------------------------------------------------------------------- */
 
-bool compare_backward(const struct problem *p, double seconds, struct comparison *result) {
+bool compare_backward(const struct call *c, double seconds, struct comparison *result) {
     static const double bounds[] = {0, 1e-5, 2e-3, 1.6e-2}; /* f32, f16, bf16 */
+    const struct problem *p = &c->problem;
     const struct ptl_hstu_params *a = &p->hstu;
     const int last = a->q.ndim - 1;
     const double dqk = (double)a->q.shape[last], dv = (double)a->v.shape[last];
@@ -127,19 +123,19 @@ bool compare_backward(const struct problem *p, double seconds, struct comparison
     const double ask = w.all_pairs * ASK_NS, element = w.valid_pairs * ELEMENT_NS;
     const double all = 1e-9 * (ask + element * (3.0 * dqk + 2.0 * dv));
     const int64_t n_queries = (int64_t)w.rows_q * n_query_heads(a);
+    const double bound = bounds[a->q.dtype];
     const int64_t n_keys = (int64_t)w.rows_k * a->k.shape[last - 1];
-    result->bound = bounds[a->q.dtype];
     result->n_rows = result->n_all_rows = n_queries + n_keys;
-    if (all <= seconds) return compare_gradients(p, result);
+    if (all <= seconds) return compare_gradients(p, bound, result);
 
     const double dq_all = 1e-9 * (ask + element * (2.0 * dqk + dv));
-    const int64_t n_q = rows_within(dq_all, 0.5 * seconds, n_queries);
-    const int64_t n_k = rows_within(all, 0.5 * seconds, n_keys);
+    const int64_t n_q = rows_within(dq_all, 0.5 * seconds, n_queries, MIN_SAMPLE);
+    const int64_t n_k = rows_within(all, 0.5 * seconds, n_keys, MIN_SAMPLE);
     double *expected = malloc((size_t)(dqk + dv) * sizeof *expected);
     if (!expected) return false;
     result->n_rows = n_q + n_k;
-    sample_queries(p, n_q, n_queries, expected, result);
-    sample_keys(p, n_k, n_keys, expected, result);
+    sample_queries(p, n_q, n_queries, bound, expected, result);
+    sample_keys(p, n_k, n_keys, bound, expected, result);
     free(expected);
     return true;
 }

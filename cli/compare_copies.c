@@ -6,22 +6,11 @@
 
 #include "../ref/jagged.h"
 #include "compare_parts.h"
-
-static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
-    if (!t->data) return 0;
-    if (t->ndim == 0) i = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
-}
-
-static int64_t n_elements(const struct ptl_tensor *t) {
-    int64_t n = 1;
-    for (int axis = 0; axis < t->ndim; axis++) n *= t->shape[axis];
-    return n;
-}
+#include "tensors.h"
 
 static void add_copy(struct comparison *result, const char *name, bool same) {
     const struct tally tally = {0, same ? 0 : 1};
-    add_part(result, name, &tally);
+    add_part(result, name, &tally, 0.0);
 }
 
 /* ---- Appending ------------------------------------------------------------------------------- */
@@ -57,7 +46,8 @@ static bool tokens_are_there(const struct ptl_hstu_kv_append_params *a,
     return true;
 }
 
-bool compare_append(const struct call *c, struct comparison *result) {
+bool compare_append(const struct call *c, double seconds, struct comparison *result) {
+    (void)seconds;
     const struct ptl_hstu_kv_append_params *a = &c->append;
     add_copy(result, "k_pages", tokens_are_there(a, &a->k, &a->k_pages, &result->n_rows));
     add_copy(result, "v_pages", tokens_are_there(a, &a->v, &a->v_pages, &result->n_rows));
@@ -67,8 +57,7 @@ bool compare_append(const struct call *c, struct comparison *result) {
 
 /* ---- Jagged copies --------------------------------------------------------------------------- */
 
-/* An array like t, contiguous, of zeros; data is to be freed, and NULL where t has none. */
-static bool take_twin(const struct ptl_tensor *t, struct ptl_tensor *twin) {
+bool take_twin(const struct ptl_tensor *t, struct ptl_tensor *twin) {
     *twin = *t;
     if (!t->data) return true;
     void *data = calloc((size_t)n_elements(t) + 1, ptl_dtype_bytes(t->dtype));
@@ -99,27 +88,49 @@ static void compare_twin(struct comparison *result, const char *name, const stru
     result->n_rows += shape[0] * shape[1] * shape[2];
 }
 
-bool compare_jagged(const struct call *c, struct comparison *result) {
+/* `out` by the reference and by the library. */
+static bool compare_out(const struct call *c, struct comparison *result,
+                        void (*compute)(const struct jagged_arguments *a, struct ptl_jagged *out)) {
+    struct ptl_jagged out = c->jagged.out;
+    const bool ok = take_twin(&c->jagged.out.values, &out.values);
+    if (ok) compute(&c->jagged, &out);
+    if (ok) compare_twin(result, "out", &c->jagged.out.values, &out.values);
+    free(out.values.data);
+    result->n_all_rows = result->n_rows;
+    return ok;
+}
+
+static void resize(const struct jagged_arguments *a, struct ptl_jagged *out) {
+    ref_jagged_resize(&a->x, a->align, a->pad, out);
+}
+
+bool compare_resize(const struct call *c, double seconds, struct comparison *result) {
+    (void)seconds;
+    return compare_out(c, result, resize);
+}
+
+static void concat(const struct jagged_arguments *a, struct ptl_jagged *out) {
+    ref_jagged_concat(&a->left, &a->right, a->n_prefix, &out->values);
+}
+
+bool compare_concat(const struct call *c, double seconds, struct comparison *result) {
+    (void)seconds;
+    return compare_out(c, result, concat);
+}
+
+bool compare_split(const struct call *c, double seconds, struct comparison *result) {
     const struct jagged_arguments *a = &c->jagged;
-    struct ptl_jagged out = a->out, left = a->left, right = a->right;
-    const bool concat = strcmp(c->op->name, "concat_jagged") == 0;
-    const bool split = strcmp(c->op->name, "split_jagged") == 0;
-    bool ok = true;
-    if (split) {
-        ok = take_twin(&a->left.values, &left.values);
-        ok = take_twin(&a->right.values, &right.values) && ok;
-        if (ok) ref_jagged_split(&a->x.values, a->n_prefix, &left, &right);
-        if (ok) compare_twin(result, "left", &a->left.values, &left.values);
-        if (ok) compare_twin(result, "right", &a->right.values, &right.values);
-        free(left.values.data);
-        free(right.values.data);
-    } else {
-        ok = take_twin(&a->out.values, &out.values);
-        if (ok && concat) ref_jagged_concat(&a->left, &a->right, a->n_prefix, &out.values);
-        if (ok && !concat) ref_jagged_resize(&a->x, a->align, a->pad, &out);
-        if (ok) compare_twin(result, "out", &a->out.values, &out.values);
-        free(out.values.data);
+    struct ptl_jagged left = a->left, right = a->right;
+    (void)seconds;
+    bool ok = take_twin(&a->left.values, &left.values);
+    ok = take_twin(&a->right.values, &right.values) && ok;
+    if (ok) {
+        ref_jagged_split(&a->x.values, a->n_prefix, &left, &right);
+        compare_twin(result, "left", &a->left.values, &left.values);
+        compare_twin(result, "right", &a->right.values, &right.values);
     }
+    free(left.values.data);
+    free(right.values.data);
     result->n_all_rows = result->n_rows;
     return ok;
 }
@@ -137,11 +148,12 @@ static void compare_matrix(struct comparison *result, const char *name, const st
     if (!t->data) return;
     for (int64_t i = 0; i < t->shape[0]; i++)
         tally_row(&tally, t, i * t->stride[0], expected + i * t->shape[1], t->shape[1]);
-    add_part(result, name, &tally);
+    add_part(result, name, &tally, 1e-6);
     result->n_rows += t->shape[0];
 }
 
-bool compare_position_time(const struct call *c, struct comparison *result) {
+bool compare_position_time(const struct call *c, double seconds, struct comparison *result) {
+    (void)seconds;
     const struct ptl_jagged_position_time_params *a = &c->position_time;
     const bool backward = a->dout.data != NULL;
     double *out, *demb, *dpos_w, *dts_w;
@@ -161,7 +173,6 @@ bool compare_position_time(const struct call *c, struct comparison *result) {
     free(demb);
     free(dpos_w);
     free(dts_w);
-    result->bound = 1e-6;
     result->n_all_rows = result->n_rows;
     return ok;
 }

@@ -1,10 +1,10 @@
 /* pantile demo: HSTU attention over real users' histories, and the ladder from the naive form to
- * the library's. It makes the problem and prints the table; the rungs are bench/ladder_hstu.c. */
+ * the library's. It makes the problem and prints the table; the rungs are bench/ladder_hstu.c, and
+ * the second part of the demo is demo_nsa.c. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
 #include <pantile/pantile.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,8 @@
 
 #include "../bench/ladder_hstu.h"
 #include "commands.h"
+#include "demo_nsa.h"
+#include "demo_text.h"
 
 enum { HEADS = 4, DIM = 64, ROW = HEADS * DIM, MAX_ID = 1000000 };
 
@@ -24,12 +26,14 @@ static const char default_path[] = "build/data/ml-100k.inter";
 static const double error_bounds[LADDER_RUNGS] = {5e-6, 5e-6, 5e-6, 5e-6, 5e-6, 2e-3, 1.6e-2};
 
 static const char usage[] =
-    "usage: pantile demo [FILE] [--md] [threads=N] [isa=LEVEL]\n"
+    "usage: pantile demo [FILE] [--md] [--hstu] [--nsa] [threads=N] [isa=LEVEL]\n"
     "\n"
     "Fused HSTU attention over the histories of ML-100K's 943 users, next to four other ways to\n"
     "compute it, and in fp16 and bf16: time, memory, error. FILE is ml-100k.inter; without it the\n"
     "environment variable PTL_DEMO_DATA names it, else build/data/ml-100k.inter is taken\n"
     "(tools/fetch_ml100k.py puts it there), else histories of sampled lengths.\n"
+    "Then NSA: a decode step over 64K seeded keys, next to full attention, and the ways to it.\n"
+    "  --hstu      only the first part; --nsa: only the second\n"
     "  --md        print markdown\n"
     "  threads=N   default: all that the process may use\n"
     "  isa=LEVEL   scalar, avx2, avx512 or neon; default: the best here\n";
@@ -38,18 +42,9 @@ struct settings {
     const char *path;
     bool must_exist; /* the path was given, not the default */
     bool markdown;
+    bool hstu, nsa; /* the parts */
     struct ptl_context_options context;
 };
-
-static int refuse_demo(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static int refuse_demo(const char *format, ...) {
-    char sentence[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    return complain(sentence);
-}
 
 /* ---- Histories ------------------------------------------------------------------------------- */
 
@@ -246,21 +241,6 @@ static void embed(const struct table *t, int64_t item, const struct qkv *x, int6
 
 /* ---- The machine ----------------------------------------------------------------------------- */
 
-static void cpu_name(char *name, size_t size) {
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(name, size, "unnamed CPU");
-    if (!f) return;
-    while (fgets(line, sizeof line, f)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !value) continue;
-        line[strcspn(line, "\n")] = 0;
-        snprintf(name, size, "%s", value + 2);
-        break;
-    }
-    fclose(f);
-}
-
 /* Memory that can be had without swapping; 0 when the system does not say. */
 static size_t available_bytes(void) {
     char line[256];
@@ -279,68 +259,11 @@ static size_t available_bytes(void) {
     return bytes;
 }
 
-static void show_progress(const char *what) {
-    fprintf(stderr, "\r\033[K%s", what);
-    fflush(stderr);
-}
+/* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* ---- Text ------------------------------------------------------------------------------------ */
+enum { COLUMNS = 8 };
 
-enum { COLUMNS = 8, CELL = 64, LINE = 96 };
-
-/* With less of its threads' time the process was not alone on the machine. */
-static const double UNDISTURBED = 0.93;
-
-/* A paragraph, in lines of at most LINE characters. */
-static void print_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void print_text(const char *format, ...) {
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    const char *at = text;
-    while (strlen(at) > LINE) {
-        int n = LINE;
-        while (n > 0 && at[n] != ' ') n--;
-        if (n == 0) n = LINE;
-        printf("%.*s\n", n, at);
-        at += n + (at[n] == ' ');
-    }
-    puts(at);
-}
-
-/* 100,000 */
-static const char *format_count(char *cell, int64_t n) {
-    char digits[CELL];
-    int length = snprintf(digits, CELL, "%lld", (long long)n), out = 0;
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0) cell[out++] = ',';
-        cell[out++] = digits[i];
-    }
-    cell[out] = 0;
-    return cell;
-}
-
-static const char *format_bytes(char *cell, int64_t bytes) {
-    const double mib = (double)bytes / (1 << 20);
-    if (mib < 9.995) snprintf(cell, CELL, "%.2f MiB", mib);
-    else if (mib < 1024) snprintf(cell, CELL, "%.0f MiB", mib);
-    else snprintf(cell, CELL, "%.2f GiB", mib / 1024);
-    return cell;
-}
-
-static const char *format_time(char *cell, double seconds) {
-    if (seconds < 0.0995) snprintf(cell, CELL, "%.1f ms", seconds * 1e3);
-    else if (seconds < 0.9995) snprintf(cell, CELL, "%.0f ms", seconds * 1e3);
-    else snprintf(cell, CELL, "%.2f s", seconds);
-    return cell;
-}
-
-static const char *format_factor(char *cell, double factor) {
-    snprintf(cell, CELL, factor < 9.995 ? "%.2fx" : "%.1fx", factor);
-    return cell;
-}
+static const int widths[COLUMNS] = {-36, 9, 6, 9, 11, 11, 9, 11};
 
 static const char *const rung_names[LADDER_RUNGS] = {"(a) naive, padded, scores in memory",
                                                      "(b) fused, padded, mask an input",
@@ -349,15 +272,6 @@ static const char *const rung_names[LADDER_RUNGS] = {"(a) naive, padded, scores 
                                                      "(e) (d), three stages interleaved",
                                                      "(f) (d) in fp16",
                                                      "(g) (d) in bf16"};
-
-static void print_row(char cells[COLUMNS][CELL], bool markdown) {
-    static const int widths[COLUMNS] = {-36, 9, 6, 9, 11, 11, 9, 11};
-    for (int c = 0; c < COLUMNS; c++) {
-        if (markdown) printf("| %s ", cells[c]);
-        else printf("%*s", widths[c], cells[c]);
-    }
-    puts(markdown ? "|" : "");
-}
 
 static double gain(const struct ladder_result *r, int from, int to) {
     return r->rung[from].seconds / r->rung[to].seconds;
@@ -369,8 +283,8 @@ static void print_ladder(const struct ladder_result *r, bool markdown) {
     char cells[COLUMNS][CELL];
     puts("");
     for (int c = 0; c < COLUMNS; c++) snprintf(cells[c], CELL, "%s", headings[c]);
-    print_row(cells, markdown);
-    if (markdown) puts("|:---|---:|---:|---:|---:|---:|---:|---:|");
+    print_cells(cells, widths, COLUMNS, markdown);
+    print_rule(COLUMNS, markdown);
     for (int i = 0; i < LADDER_RUNGS; i++) {
         const struct ladder_rung *rung = &r->rung[i];
         snprintf(cells[0], CELL, "%s", rung_names[i]);
@@ -384,7 +298,7 @@ static void print_ladder(const struct ladder_result *r, bool markdown) {
         else
             snprintf(cells[7], CELL, rung->difference == 0 ? "same bits" : "%.1e",
                      rung->difference);
-        print_row(cells, markdown);
+        print_cells(cells, widths, COLUMNS, markdown);
     }
     puts("");
 }
@@ -495,11 +409,6 @@ static void print_meaning(const struct ladder_result *real, const struct ladder_
 
 /* ---- The two problems ------------------------------------------------------------------------ */
 
-static int fail(const char *what, enum ptl_status status) {
-    if (status == PTL_ERR_NOMEM) return refuse_demo("%s: not enough memory", what);
-    return refuse_demo("%s: %s: %s", what, ptl_status_name(status), ptl_message());
-}
-
 /* The whole demo should take less than two minutes, also on a slow or busy machine; memory that is
  * touched for the first time can cost as much as all arithmetic, hence the modest batches. */
 static struct ladder_limits limits_now(void) {
@@ -528,7 +437,7 @@ static int climb(const struct settings *settings, const struct qkv *x, const int
     const struct ladder_limits limits = limits_now();
     const enum ptl_status status = ladder_run_hstu(&settings->context, &problem, &limits, result);
     if (limits.progress) show_progress("");
-    return status == PTL_OK ? 0 : fail(what, status);
+    return status == PTL_OK ? 0 : refuse_status(what, status);
 }
 
 static int compare_lengths(const void *a, const void *b) {
@@ -631,6 +540,10 @@ static int parse(int argc, char **argv, struct settings *s) {
         const char *a = argv[i];
         if (strcmp(a, "--md") == 0) {
             s->markdown = true;
+        } else if (strcmp(a, "--hstu") == 0) {
+            s->hstu = true;
+        } else if (strcmp(a, "--nsa") == 0) {
+            s->nsa = true;
         } else if (strncmp(a, "threads=", 8) == 0) {
             char *end;
             const long n = strtol(a + 8, &end, 10);
@@ -658,23 +571,39 @@ static int print_machine(const struct settings *settings) {
     struct ptl_context *ctx;
     struct ptl_context_info info = {.struct_size = sizeof info};
     const enum ptl_status status = ptl_context_create(&ctx, &settings->context);
-    if (status != PTL_OK) return fail("context", status);
+    if (status != PTL_OK) return refuse_status("context", status);
     ptl_context_get_info(ctx, &info);
     ptl_context_destroy(ctx);
     cpu_name(name, sizeof name);
-    printf("%sHSTU attention forward, fp32 but for (f) and (g), causal, %d heads of %d\n\n",
-           settings->markdown ? "## " : "", HEADS, DIM);
     print_text("pantile %s on %s, level %s, %d thread%s", ptl_version(), name,
                ptl_isa_name(info.isa), (int)info.num_threads, info.num_threads == 1 ? "" : "s");
-    puts("");
     return 0;
+}
+
+static int demo_hstu(const struct settings *settings, const struct histories *h) {
+    struct table table = {0};
+    struct ladder_result real, article;
+    int status = 0;
+    if (!make_table(&table, h->n_items)) status = refuse_demo("no memory for the item table");
+    if (!status) {
+        printf("\n%sHSTU attention forward, fp32 but for (f) and (g), causal, %d heads of %d\n\n",
+               settings->markdown ? "## " : "", HEADS, DIM);
+        status = run_histories(settings, h, &table, &real);
+    }
+    fflush(stdout);
+    if (!status) status = run_article(settings, &table, h->n_items, &article);
+    if (!status) {
+        print_legend(real.sampled_rows);
+        if (!agrees(&real) || !agrees(&article)) status = EXIT_MISMATCH;
+        print_meaning(&real, &article);
+    }
+    free(table.rows);
+    return status;
 }
 
 int demo_main(int argc, char **argv) {
     struct settings settings = {0};
     struct histories h = {0};
-    struct table table = {0};
-    struct ladder_result real, article;
     ptl_context_options_init(&settings.context);
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -683,19 +612,13 @@ int demo_main(int argc, char **argv) {
         }
 
     int status = parse(argc, argv, &settings);
-    if (!status) status = load_histories(&settings, &h);
-    if (!status && !make_table(&table, h.n_items))
-        status = refuse_demo("no memory for the item table");
+    const bool all = !settings.hstu && !settings.nsa;
+    if (!status && (all || settings.hstu)) status = load_histories(&settings, &h);
     if (!status) status = print_machine(&settings);
-    if (!status) status = run_histories(&settings, &h, &table, &real);
+    if (!status && (all || settings.hstu)) status = demo_hstu(&settings, &h);
     fflush(stdout);
-    if (!status) status = run_article(&settings, &table, h.n_items, &article);
-    if (!status) {
-        print_legend(real.sampled_rows);
-        if (!agrees(&real) || !agrees(&article)) status = EXIT_MISMATCH;
-        print_meaning(&real, &article);
-    }
-    free(table.rows);
+    if (!status && (all || settings.nsa))
+        status = demo_nsa(&settings.context, settings.markdown, isatty(STDERR_FILENO));
     free_histories(&h);
     return status;
 }

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "call.h"
-#include "problem_line.h"
+#include "problem_memory.h"
+#include "problem_nsa_line.h"
 #include "random.h"
+#include "tensors.h"
 
 enum purpose { OF_CACHED = 200, OF_PAGES, OF_TABLES, OF_TIMES }; /* apart from those of problem.c */
 
@@ -60,27 +62,17 @@ static void rename_word(struct words *w, const char *from, const char *to) {
         if (strcmp(w->word[i].key, from) == 0) w->word[i].key = to;
 }
 
-static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
-    if (t->ndim == 0) i = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
-}
-
-static void put_index(const struct ptl_tensor *t, int64_t i, int64_t value) {
-    if (t->dtype == PTL_I64) ((int64_t *)t->data)[i] = value;
-    else ((int32_t *)t->data)[i] = (int32_t)value;
-}
-
 /* ---- Appending to pages ---------------------------------------------------------------------- */
 
 /* Page lists in shuffled order, as after some time of serving. */
 static void fill_page_ids(const struct call *c, const struct ptl_tensor *ids) {
     struct random_stream s = random_stream_at(c->problem.seed, OF_PAGES, 0, 0, 0);
     const int64_t n = ids->shape[0];
-    for (int64_t i = 0; i < n; i++) put_index(ids, i, i);
+    for (int64_t i = 0; i < n; i++) put_index_at(ids, i, i);
     for (int64_t i = n - 1; i > 0; i--) {
         const int64_t j = random_between(&s, 0, i), id = index_at(ids, i);
-        put_index(ids, i, index_at(ids, j));
-        put_index(ids, j, id);
+        put_index_at(ids, i, index_at(ids, j));
+        put_index_at(ids, j, id);
     }
 }
 
@@ -93,14 +85,14 @@ static bool make_pages(struct call *c, int64_t page_size, int64_t cached, bool d
         !call_take(c, "page_offsets", index, 1, &n_offsets, &a->page_offsets, r))
         return false;
     int64_t n_pages = 0;
-    put_index(&a->page_offsets, 0, 0);
+    put_index_at(&a->page_offsets, 0, 0);
     for (int64_t b = 0; b < n_seqs; b++) {
         struct random_stream s = random_stream_at(c->problem.seed, OF_CACHED, b, 0, 0);
         const int64_t n = drawn ? random_between(&s, 0, cached) : cached;
         const int64_t rows = index_at(&a->seq_offsets, b + 1) - index_at(&a->seq_offsets, b);
-        put_index(&a->n_cached, b, n);
+        put_index_at(&a->n_cached, b, n);
         n_pages += (n + rows + page_size - 1) / page_size;
-        put_index(&a->page_offsets, b + 1, n_pages);
+        put_index_at(&a->page_offsets, b + 1, n_pages);
     }
     const struct ptl_tensor *const rows[2] = {&a->k, &a->v};
     struct ptl_tensor *const pages[2] = {&a->k_pages, &a->v_pages};
@@ -270,4 +262,30 @@ bool generate_position_time(struct call *c, const struct words *w, struct refusa
            take_table(c, "ts_w", n_buckets + 1, x.shape[1], !backward,
                       backward ? &a->dts_w : &a->ts_w, r) &&
            make_times(c, r);
+}
+
+/* ---- NSA ------------------------------------------------------------------------------------- */
+
+/* Outputs that are off unless the line asks for them, or names them. */
+static void switch_on(const struct call *c, struct nsa_line *line) {
+    static const char *const branches[] = {"out_cmp", "out_slc", "out_swa",
+                                           "lse_cmp", "lse_slc", "lse_swa"};
+    line->importance |= wants(c, "importance");
+    for (size_t i = 0; i < sizeof branches / sizeof branches[0]; i++)
+        line->branches |= wants(c, branches[i]);
+}
+
+bool generate_nsa(struct call *c, const struct words *w, struct refusal *r) {
+    struct nsa_line line;
+    if (!nsa_line_read(&line, w, r)) return false;
+    strcpy(c->problem.op, c->op->name);
+    c->problem.seed = line.seed;
+    call_set_run(c, &line.run);
+    switch_on(c, &line);
+    c->problem.memory = problem_memory_create(false);
+    const bool ok = c->problem.memory
+                        ? nsa_problem_make(&c->nsa, w->op, &line, c->problem.memory, r)
+                        : refuse(r, "line: no memory");
+    nsa_line_free(&line);
+    return ok;
 }

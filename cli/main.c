@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "call.h"
 #include "commands.h"
+#include "operators.h"
 
 static const struct command demo_command = {
-    "demo", "HSTU over real histories, next to the naive way", NULL, demo_main};
+    "demo", "HSTU over real histories, NSA over 64K keys, next to the naive way", NULL, demo_main};
 
 static const struct command *const commands[] = {&info_command, &demo_command, &run_command,
                                                  &check_command, &bench_command};
@@ -25,11 +25,10 @@ static void print_usage(FILE *f) {
     fputs("usage: pantile COMMAND [ARGUMENTS]\n\n", f);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(f, "  %-14s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("  help COMMAND   how to use a command\n"
-          "  help hstu      the words of hstu lines\n"
-          "  help jagged    the words of jagged lines\n"
-          "  --version\n",
-          f);
+    fputs("  help COMMAND   how to use a command\n", f);
+    for (int i = 0; families[i]; i++)
+        fprintf(f, "  help %-9s the words of %s lines\n", families[i]->name, families[i]->name);
+    fputs("  --version\n", f);
 }
 
 static const struct command *find_command(const char *name) {
@@ -58,9 +57,8 @@ static int unknown_command(const char *name) {
 /* The words of the lines of an operator or a family of them, or NULL. */
 static const char *find_topic(const char *name) {
     const struct operator* op = find_operator(name);
-    if (op) name = op->help;
-    if (strcmp(name, "hstu") == 0) return hstu_help;
-    return strcmp(name, "jagged") == 0 ? jagged_help : NULL;
+    const struct family *family = find_family(op ? op->help : name);
+    return family ? family->help : NULL;
 }
 
 static int print_help(int argc, char **argv) {

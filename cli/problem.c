@@ -9,10 +9,7 @@
 #include "../ref/elements.h"
 #include "problem_build.h"
 #include "problem_memory.h"
-
-/* Deviation of the logarithm of lognormal lengths: a heavy tail, 5 % are over three times the
- * mean. */
-static const double log_deviation = 1.0;
+#include "tensors.h"
 
 /* ---- Lengths --------------------------------------------------------------------------------- */
 
@@ -20,37 +17,11 @@ struct random_stream stream_of(const struct builder *w, enum purpose purpose, in
     return random_stream_at(w->line->seed, purpose, b, 0, 0);
 }
 
-static int64_t draw(const struct builder *w, const struct seq_numbers *x, enum purpose purpose,
-                    int64_t b) {
-    struct random_stream s = stream_of(w, purpose, b);
-    switch (x->kind) {
-    case SEQ_NUMBER: return x->low;
-    case SEQ_LIST: return x->list[b];
-    case SEQ_UNIFORM: return random_between(&s, x->low, x->high);
-    case SEQ_RANDOM: return random_between(&s, 0, x->high);
-    case SEQ_LOGNORMAL: {
-        const double center = log((double)x->low) - 0.5 * log_deviation * log_deviation;
-        const double length = floor(exp(center + log_deviation * random_normal(&s)) + 0.5);
-        return length < 1.0 ? 1 : length > (double)x->high ? x->high : (int64_t)length;
-    }
-    case SEQ_ABSENT: break;
-    }
-    return 0;
-}
-
-static bool is_drawn(const struct seq_numbers *x) {
-    return x->kind == SEQ_UNIFORM || x->kind == SEQ_LOGNORMAL || x->kind == SEQ_RANDOM;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Lengths of one sequence. Drawn ones are made to fit the rule, listed ones are refused. */
 static bool draw_lengths(const struct builder *w, int64_t b, struct seq *s) {
     const struct problem_line *p = w->line;
-    s->room_q = p->lengths.kind ? draw(w, &p->lengths, OF_LENGTHS, b) : p->sq;
-    s->room_k = p->lengths_k.kind ? draw(w, &p->lengths_k, OF_LENGTHS_K, b)
+    s->room_q = p->lengths.kind ? draw_number(&p->lengths, stream_of(w, OF_LENGTHS, b), b) : p->sq;
+    s->room_k = p->lengths_k.kind ? draw_number(&p->lengths_k, stream_of(w, OF_LENGTHS_K, b), b)
                 : p->sk >= 0      ? p->sk
                                   : s->room_q;
     if (w->queries_fit && is_drawn(&p->lengths_k) && s->room_k < s->room_q) s->room_k = s->room_q;
@@ -118,14 +89,7 @@ int64_t max_rows(const struct builder *w, bool keys) {
 
 bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int ndim, const int64_t *shape,
           struct ptl_tensor *t) {
-    int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
-    for (int i = 0; i < ndim; i++)
-        if (__builtin_mul_overflow(bytes, shape[i], &bytes))
-            return refuse(w->refusal, "%s: more than 2^63 bytes", name);
-    void *data = problem_memory_take(w->memory, (size_t)bytes);
-    if (!data) return refuse(w->refusal, "%s: no memory for %" PRId64 " bytes", name, bytes);
-    *t = ptl_tensor_contiguous(data, dtype, ndim, shape);
-    return true;
+    return problem_memory_tensor(w->memory, name, dtype, ndim, shape, t, w->refusal);
 }
 
 bool take_rows(struct builder *w, const char *name, const struct rows_shape *x,
@@ -178,17 +142,18 @@ static bool take_uvqk(struct builder *w, const char *name, int64_t rows, struct 
     return true;
 }
 
+void store(const struct ptl_tensor *t, int64_t at, const float *x, int64_t n) {
+    if (t->dtype == PTL_F32) memcpy((float *)t->data + at, x, (size_t)n * sizeof *x);
+    else
+        for (int64_t i = 0; i < n; i++) ref_write(t->dtype, t->data, at + i, (double)x[i]);
+}
+
 void fill(struct random_stream *s, const struct ptl_tensor *t, int64_t at, int64_t n) {
-    float x[64];
-    if (t->dtype == PTL_F32) {
-        random_fill(s, (float *)t->data + at, n);
-        return;
-    }
-    for (int64_t done = 0; done < n; done += 64) { /* even: the stream gives numbers in pairs */
+    float x[64]; /* even: the stream gives numbers in pairs */
+    for (int64_t done = 0; done < n; done += 64) {
         const int64_t count = least(64, n - done);
         random_fill(s, x, count);
-        for (int64_t i = 0; i < count; i++)
-            ref_write(t->dtype, t->data, at + done + i, (double)x[i]);
+        store(t, at + done, x, count);
     }
 }
 
@@ -326,7 +291,8 @@ static bool make_specials(struct builder *w, const char *name, const struct seq_
         if (x->kind == SEQ_RANDOM && purpose == OF_TARGETS)
             fitting.high = least(x->high, w->line->page_size ? least(w->seqs[b].uk, w->seqs[b].uq)
                                                              : w->seqs[b].uk);
-        if (!put_index(w, name, t, b, draw(w, &fitting, purpose, b))) return false;
+        if (!put_index(w, name, t, b, draw_number(&fitting, stream_of(w, purpose, b), b)))
+            return false;
     }
     return true;
 }

@@ -26,7 +26,18 @@ enum purpose {
     OF_TIME_TABLE,
     OF_TIMES,
     OF_PAGES,
-    OF_DOUT
+    OF_DOUT,
+    OF_Q_CMP,
+    OF_K_SWA,
+    OF_V_SWA,
+    OF_KC,
+    OF_VC,
+    OF_TOPICS,
+    OF_PAGES_C,
+    OF_WEIGHTS,
+    OF_GATES,
+    OF_BRANCHES,
+    OF_IMPORTANCE = OF_BRANCHES + 3
 };
 
 enum { GAP = 5 }; /* elements between rows of view=gap: odd, so that rows are unaligned */
@@ -66,6 +77,9 @@ bool take(struct builder *w, const char *name, enum ptl_dtype dtype, int ndim, c
 /* Rows of the problem's type as the view arranges them. */
 bool take_rows(struct builder *w, const char *name, const struct rows_shape *shape,
                struct ptl_tensor *t);
+
+/* n numbers into elements from `at` on, rounded to t's type. */
+void store(const struct ptl_tensor *t, int64_t at, const float *x, int64_t n);
 
 /* n seeded numbers in [-1, 1) from element `at` on, rounded to t's type. */
 void fill(struct random_stream *s, const struct ptl_tensor *t, int64_t at, int64_t n);

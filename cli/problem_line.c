@@ -12,37 +12,6 @@ enum { UNSET = -1 }; /* of counts, until the defaults */
 
 /* ---- Kinds of values ------------------------------------------------------------------------- */
 
-/* uniform:lo,hi | lognormal:mean,max | list:a,b,... */
-static bool read_lengths(const char *key, const char *value, struct seq_numbers *x,
-                         struct refusal *r) {
-    const char *rest;
-    int64_t pair[2];
-    if ((rest = after_prefix(value, "list:")) != NULL) {
-        x->kind = SEQ_LIST;
-        return read_integer_list(key, rest, 0, LINE_MAX_ROWS, &x->list, &x->n, r);
-    }
-    if (after_prefix(value, "summary:"))
-        return refuse(
-            r, "%s: a summary cannot be run again, expected list:, uniform: or lognormal:", key);
-    if ((rest = after_prefix(value, "uniform:")) != NULL) {
-        x->kind = SEQ_UNIFORM;
-        if (!read_integer_pair(key, rest, "uniform:lo,hi", 0, LINE_MAX_ROWS, pair, r)) return false;
-        if (pair[0] > pair[1])
-            return refuse(r, "%s: '%.60s', expected uniform:lo,hi with lo at most hi", key, value);
-    } else if ((rest = after_prefix(value, "lognormal:")) != NULL) {
-        x->kind = SEQ_LOGNORMAL;
-        if (!read_integer_pair(key, rest, "lognormal:mean,max", 1, LINE_MAX_ROWS, pair, r))
-            return false;
-    } else {
-        return refuse(r,
-                      "%s: '%.60s', expected uniform:lo,hi or lognormal:mean,max or list:a,b,...",
-                      key, value);
-    }
-    x->low = pair[0];
-    x->high = pair[1];
-    return true;
-}
-
 /* random | list:a,b,...; an empty value is the list of no sequences */
 static bool read_used(const char *key, const char *value, struct seq_numbers *x,
                       struct refusal *r) {

@@ -6,12 +6,8 @@
 #include <pantile/pantile.h>
 #include <stdbool.h>
 
+#include "seq_numbers.h"
 #include "words.h"
-
-/* Numbers of rows fit 64 bits under these limits; sizes of arrays are checked when they are
- * made. */
-enum { LINE_MAX_SEQS = 1 << 24, LINE_MAX_HEADS = 1 << 16, LINE_MAX_DIM = 1 << 12 };
-#define LINE_MAX_ROWS ((int64_t)1 << 36)
 
 /* The keys that say how a call runs, not what it computes: isa executor threads cache ms. Generated
  * problems and array lines share them. */
@@ -20,23 +16,6 @@ struct run_options {
     enum ptl_isa isa;
     enum ptl_executor_kind executor;
     bool cold;
-};
-
-enum seq_kind {
-    SEQ_ABSENT,
-    SEQ_NUMBER,    /* N, the same for all */
-    SEQ_LIST,      /* list:a,b,... */
-    SEQ_UNIFORM,   /* uniform:lo,hi, both included */
-    SEQ_LOGNORMAL, /* lognormal:mean,max */
-    SEQ_RANDOM     /* random, or random:max: from 0 to max or what fits */
-};
-
-/* One number per sequence. */
-struct seq_numbers {
-    enum seq_kind kind;
-    int64_t low, high; /* number: low; lognormal: mean and max; random: high */
-    int64_t *list;     /* owned */
-    int64_t n;
 };
 
 enum line_mask { MASK_RULE, MASK_RANDOM, MASK_CAUSAL, MASK_INTERVALS };

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "problem_memory.h"
 
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,19 @@ void *problem_memory_take(struct problem_memory *memory, size_t bytes) {
     memory->blocks = block;
     memset(data, 0xff, bytes);
     return data;
+}
+
+bool problem_memory_tensor(struct problem_memory *memory, const char *name, enum ptl_dtype dtype,
+                           int ndim, const int64_t *shape, struct ptl_tensor *t,
+                           struct refusal *r) {
+    int64_t bytes = (int64_t)ptl_dtype_bytes(dtype);
+    for (int i = 0; i < ndim; i++)
+        if (__builtin_mul_overflow(bytes, shape[i], &bytes))
+            return refuse(r, "%s: more than 2^63 bytes", name);
+    void *data = problem_memory_take(memory, (size_t)bytes);
+    if (!data) return refuse(r, "%s: no memory for %" PRId64 " bytes", name, bytes);
+    *t = ptl_tensor_contiguous(data, dtype, ndim, shape);
+    return true;
 }
 
 bool problem_memory_adopt(struct problem_memory *memory, void *data) {

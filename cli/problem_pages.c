@@ -4,14 +4,12 @@
 #include <inttypes.h>
 
 #include "problem_build.h"
+#include "tensors.h"
 
 enum { SPARE_PAGES = 2 };
 
 int64_t targets_of(const struct builder *w, int64_t b) {
-    const struct ptl_tensor *t = &w->out->num_targets;
-    if (!t->data) return 0;
-    if (t->ndim == 0) b = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[b] : ((const int32_t *)t->data)[b];
+    return index_at(&w->out->num_targets, b);
 }
 
 static int64_t n_pages(const struct builder *w, int64_t b) {
@@ -79,8 +77,7 @@ static int64_t key_at(const struct builder *w, const struct ptl_tensor *own,
         const struct ptl_hstu_params *a = w->out;
         int64_t at = j / w->line->page_size;
         for (int64_t x = 0; x < b; x++) at += n_pages(w, x);
-        const int64_t page = a->page_ids.dtype == PTL_I64 ? ((const int64_t *)a->page_ids.data)[at]
-                                                          : ((const int32_t *)a->page_ids.data)[at];
+        const int64_t page = index_at(&a->page_ids, at);
         return page * pages->stride[0] + j % w->line->page_size * pages->stride[1] +
                head * pages->stride[2];
     }

@@ -2,18 +2,7 @@
  * (docs/hstu.md), from intervals, or byte by byte from a dense mask. */
 #include "sequences.h"
 
-static int64_t index_at(const struct ptl_tensor *t, int64_t i) {
-    if (t->ndim == 0) i = 0;
-    return t->dtype == PTL_I64 ? ((const int64_t *)t->data)[i] : ((const int32_t *)t->data)[i];
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
+#include "tensors.h"
 
 static bool is_dense(const struct ptl_hstu_params *a) {
     return a->q.ndim == 4;

@@ -5,12 +5,15 @@
 # that the tests take only what they call.
 add_library(pantile_program STATIC
     cli/arrays.c cli/bench_report.c cli/call.c cli/cmd_bench.c cli/cmd_check.c cli/cmd_info.c
-    cli/cmd_run.c cli/compare.c cli/compare_backward.c cli/compare_copies.c cli/cost.c cli/demo.c
-    cli/generate.c cli/help_hstu.c cli/help_jagged.c cli/npy.c cli/operators.c cli/problem.c
-    cli/problem_bias.c cli/problem_line.c cli/problem_memory.c cli/problem_pages.c cli/random.c
-    cli/runner.c cli/sequences.c cli/sweep.c cli/words.c
-    bench/ladder_hstu.c bench/ladder_padded.c bench/ladder_pipelined.c bench/ladder_rungs.c
-    bench/probe.c
+    cli/cmd_run.c cli/compare.c cli/compare_backward.c cli/compare_copies.c cli/compare_nsa.c
+    cli/cost.c cli/cost_nsa.c cli/demo.c cli/demo_nsa.c cli/demo_text.c cli/generate.c
+    cli/help_hstu.c cli/help_jagged.c
+    cli/help_nsa.c cli/npy.c cli/operators.c cli/operators_hstu.c cli/operators_jagged.c
+    cli/operators_nsa.c cli/problem.c cli/problem_bias.c cli/problem_line.c cli/problem_memory.c
+    cli/problem_nsa.c cli/problem_nsa_line.c cli/problem_pages.c cli/random.c cli/runner.c
+    cli/seq_numbers.c cli/sequences.c cli/sequences_nsa.c cli/sweep.c cli/words.c
+    bench/ladder_hstu.c bench/ladder_nsa.c bench/ladder_padded.c bench/ladder_pipelined.c
+    bench/ladder_rungs.c bench/probe.c
     ref/elements.c ref/hstu.c ref/hstu_gradient_rows.c ref/hstu_gradients.c ref/hstu_inputs.c
     ref/jagged.c ref/nsa.c ref/nsa_cache.c ref/nsa_rows.c)
 target_include_directories(pantile_program PUBLIC src cli ref bench)

@@ -9,13 +9,14 @@ import pytest
 USAGE = """usage: pantile COMMAND [ARGUMENTS]
 
   info           what runs here: version, CPU, level, threads
-  demo           HSTU over real histories, next to the naive way
+  demo           HSTU over real histories, NSA over 64K keys, next to the naive way
   run            compute over .npy files
   check          compute and compare with double
   bench          time problems against the machine's peak
   help COMMAND   how to use a command
   help hstu      the words of hstu lines
   help jagged    the words of jagged lines
+  help nsa       the words of nsa lines
   --version
 """
 
@@ -66,6 +67,23 @@ def test_help_of_jagged_lines(pantile):
                   timestamps time_bucket alpha dout demb dpos_w dts_w b s lengths d dtype pad view index seed cache
                   lengths_left lengths_right positions buckets isa executor threads""".split():
         assert re.search(rf"(?<![\w.]){re.escape(key)}=", text), key
+    assert max(map(len, text.splitlines())) <= 105
+
+
+def test_help_of_nsa_lines(pantile):
+    text = pantile("help", "nsa").out
+    for op in """nsa_compress nsa_append nsa_compressed_attention nsa_select nsa_attend nsa_combine nsa_forward nsa_decode
+                 attention attention_decode""".split():
+        assert re.search(rf"^{op}\b", text, re.M), op
+        assert pantile("help", op).out == text
+    for key in """x y seq_offsets seqlens page_table block stride mode w pe seq_offsets_y k v seqlens_old seqlens_k k_pages
+                  v_pages k_ring v_ring kc_pages vc_pages page_table_c slots w_k w_v pe_k pe_v k_pages_out v_pages_out
+                  kc_pages_out vc_pages_out k_ring_out v_ring_out q q_cmp kc vc seq_offsets_q seq_offsets_k
+                  seq_offsets_kc select_block topk n_init n_local count score pool order scale score_dtype lse_in out lse
+                  importance idx nsel k_slc v_slc k_swa v_swa window dense_len out_cmp out_slc out_swa lse_cmp lse_slc
+                  lse_swa gates gate_act b h hk d dv s sk sq lengths lengths_q dtype layout index page_size branches seed
+                  cache isa executor threads ms""".split():
+        assert re.search(rf"\b{key}=", text), key
     assert max(map(len, text.splitlines())) <= 105
 
 

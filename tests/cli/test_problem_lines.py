@@ -176,7 +176,7 @@ def test_refused(refused, line):
 
 
 def test_unknown_operator(refused):
-    refused("'nsa_decode': unknown operator, see 'pantile help hstu' and 'help jagged'", "check", "nsa_decode", "s=5")
+    refused("'gdn_decode': unknown operator, see 'pantile help'", "check", "gdn_decode", "s=5")
 
 
 def test_too_many_words(refused):

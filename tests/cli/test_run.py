@@ -167,6 +167,6 @@ def test_refusals(refused, pantile, save, tmp_path):
     refused("missing.npy: No such file or directory", "run", "hstu", "q=@missing.npy", k, v, offsets)
     refused("no/out.npy: No such file or directory", "run", "hstu", q, k, v, offsets, "scaling_seqlen=1",
             "out=@no/out.npy")
-    refused("'nsa_forward': unknown operator, see 'pantile help hstu' and 'help jagged'", "run", "nsa_forward", q, k, v)
+    refused("'gdn_forward': unknown operator, see 'pantile help'", "run", "gdn_forward", q, k, v)
     pantile("run", "hstu", q, k, v, "seq_offsets_q=list:0,6", "scaling_seqlen=1", "out=@out.npy")
     assert not (tmp_path / "out.npy").exists()

@@ -25,17 +25,33 @@ b=5 h=4 hk=2 lengths=uniform:0,50 d=8 dv=4 num_targets=random:9 num_contexts=ran
 b=2 h=2 s=20 d=8 dtype=bf16 bias=dense pos_table=1 ds=1 layout=dense
 """.strip().splitlines()
 
+NSA = """
+nsa_compress hk=2 b=3 lengths=list:0,31,300 d=12 page_size=7 mode=weighted pe=1 dtype=bf16
+nsa_compress hk=2 s=99 d=8 block=8 stride=4
+nsa_append hk=2 b=3 lengths=list:5,31,300 sq=4 d=12 dv=8
+nsa_compressed_attention h=6 hk=2 b=2 s=300 sq=9 d=12 dv=8 page_size=5 score=ascend order=score
+nsa_select hk=2 s=300 sq=9 d=1 topk=5 n_init=2
+nsa_attend h=4 hk=2 s=700 sq=9 d=16 page_size=16 window=40
+nsa_combine h=4 s=50 d=16 gate_act=sigmoid
+nsa_forward h=4 hk=2 lengths=list:900,3 lengths_q=list:1,3 d=16 score=plus pool=max scale=0.3 dtype=f16
+nsa_decode h=4 hk=2 s=99 d=16 block=8 stride=4 select_block=8
+attention h=4 hk=2 s=99 d=16 layout=dense
+attention_decode h=4 hk=2 b=2 s=99 d=16 window=5 dtype=bf16
+""".strip().splitlines()
+
 
 def words(line):
     return dict(word.split("=", 1) for word in line.split()[1:])
 
 
-@pytest.mark.parametrize("op, line", [("hstu", x) for x in LINES] + [("hstu_backward", x) for x in BACKWARD])
+@pytest.mark.parametrize("op, line", [("hstu", x) for x in LINES] + [("hstu_backward", x) for x in BACKWARD] +
+                         [line.split(" ", 1) for line in NSA])
 def test_a_logged_call_runs_again(pantile, op, line):
     first = pantile("check", op, *line.split(), PTL_VERBOSE="1")
     assert first.status == 0
     logged = first.err.splitlines()
-    assert len(logged) == 1 and logged[0].startswith(f"{op} ")
+    called = {"attention_decode": "attention"}.get(op, op)
+    assert len(logged) == 1 and logged[0].startswith(f"{called} ")
     again = pantile("check", *logged[0].split(), PTL_VERBOSE="1")
     assert again.status == 0, again.err
     before, after = words(logged[0]), words(again.err)

@@ -17,8 +17,9 @@ BUILD = Path(os.environ.get("PANTILE_BUILD", ROOT / "build"))
 CC = os.environ.get("CC", "cc")
 FLAGS = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-sanitize-recover=all"]
 TARGETS = ["fuzz_npy", "fuzz_line"]
-SOURCES = [f"cli/{name}.c" for name in ("npy", "problem", "problem_bias", "problem_line", "problem_memory", "problem_pages",
-                                        "random", "words")] + ["ref/elements.c"]
+SOURCES = [f"cli/{name}.c" for name in ("npy", "problem", "problem_bias", "problem_line", "problem_memory",
+                                        "problem_nsa", "problem_nsa_line", "problem_pages", "random", "seq_numbers",
+                                        "words")] + ["ref/elements.c"]
 
 
 def has_sanitizers(compiler, sanitizers, folder):
