@@ -238,6 +238,7 @@ enum ptl_status ptl_nsa_decode(struct ptl_context *ctx, const struct ptl_nsa_app
     if (!ctx) return no_context();
     enum ptl_status status = ptl_nsa_check_append(append, &side[0], &side[1]);
     if (status == PTL_OK) status = ptl_nsa_check_forward(params, &problem, &compresses);
+    if (status == PTL_OK) status = ptl_nsa_check_step(append, params);
     if (status != PTL_OK) return status;
     pthread_mutex_lock(&ctx->lock);
     const double begin = ptl_verbose_begin();

@@ -274,6 +274,7 @@ static enum ptl_status check_sequences(struct call *c, int64_t k_rows) {
         TRY(ptl_nsa_check_index("seq_offsets_q", &a->seq_offsets_q, 1));
         TRY(ptl_check_offsets("seq_offsets_q", &a->seq_offsets_q, c->extent[0]));
         p->n_seqs = a->seq_offsets_q.shape[0] - 1;
+        add_in(c, "seq_offsets_q", &a->seq_offsets_q);
         p->offsets_q = ptl_index_of(&a->seq_offsets_q);
         if (ptl_index_at(&p->offsets_q, p->n_seqs) != c->extent[0])
             return ptl_fail(PTL_ERR_SEQLEN,
@@ -297,6 +298,7 @@ static enum ptl_status check_sequences(struct call *c, int64_t k_rows) {
         TRY(ptl_nsa_check_index("seqlens_k", &a->seqlens_k, 1));
         TRY(ptl_check_extent("seqlens_k", &a->seqlens_k, 0, p->n_seqs, "number of sequences"));
         p->lens_k = ptl_index_of(&a->seqlens_k);
+        add_in(c, "seqlens_k", &a->seqlens_k);
     } else if (paged) {
         TRY(ptl_check_required("seqlens_k", &a->seqlens_k));
     }
@@ -343,21 +345,29 @@ static enum ptl_status check_store_rows(const struct call *c, const struct store
                                         x->k->shape[0]));
             continue;
         }
+        const bool dense = x->k->ndim == 4;
         const int64_t have =
-            p->dense ? x->k->shape[1] : ptl_index_at(&offsets, b + 1) - ptl_index_at(&offsets, b);
+            dense ? x->k->shape[1] : ptl_index_at(&offsets, b + 1) - ptl_index_at(&offsets, b);
         if (have < need)
             return ptl_fail(PTL_ERR_SEQLEN,
                             "%s: %" PRId64 " rows for sequence %" PRId64 ", expected %" PRId64,
-                            p->dense ? x->k_name : x->offsets_name, have, b, need);
+                            dense ? x->k_name : x->offsets_name, have, b, need);
     }
     return PTL_OK;
+}
+
+/* Tokens are laid out as q or in pages; compressed keys may be jagged or dense beside either. */
+static int axes_of_keys(const struct call *c, const struct ptl_tensor *k, bool compressed,
+                        bool paged) {
+    if (compressed) return paged || k->ndim != 3 ? 4 : 3;
+    return paged ? 4 : c->lead + 2;
 }
 
 static enum ptl_status check_store(struct call *c, const struct store_args *x,
                                    struct ptl_nsa_store *s) {
     struct ptl_nsa_problem *p = c->p;
     const bool paged = ptl_given(x->table);
-    const int n_axes = paged ? 4 : c->lead + 2, row = n_axes - 3;
+    const int n_axes = axes_of_keys(c, x->k, x->compressed, paged), row = n_axes - 3;
     const struct ptl_tensor *t[2] = {x->k, x->v};
     const char *names[2] = {x->k_name, x->v_name};
     for (int i = 0; i < 2; i++) {
@@ -387,7 +397,8 @@ static enum ptl_status check_store(struct call *c, const struct store_args *x,
         s->table = ptl_index_of(x->table);
         s->table_width = x->table->shape[1];
         s->page_size = x->k->shape[1];
-    } else if (p->dense) {
+        add_in(c, x->table_name, x->table);
+    } else if (n_axes == 4) {
         TRY(ptl_check_extent(x->k_name, x->k, 0, p->n_seqs, "number of sequences"));
     } else {
         TRY(ptl_check_required(x->offsets_name, x->offsets));
@@ -396,6 +407,7 @@ static enum ptl_status check_store(struct call *c, const struct store_args *x,
                              "entries of seq_offsets_q"));
         TRY(ptl_check_offsets(x->offsets_name, x->offsets, x->k->shape[0]));
         s->offsets = ptl_index_of(x->offsets);
+        add_in(c, x->offsets_name, x->offsets);
     }
     return check_store_rows(c, x);
 }
@@ -429,7 +441,7 @@ static enum ptl_status check_compressed_store(struct call *c) {
 static enum ptl_status check_keys_first(struct call *c, const char *name,
                                         const struct ptl_tensor *k, bool tokens, bool paged) {
     TRY(ptl_check_required(name, k));
-    const int n_axes = paged ? 4 : c->lead + 2;
+    const int n_axes = axes_of_keys(c, k, !tokens, paged);
     TRY(ptl_check_layout(name, k, n_axes, n_axes));
     TRY(check_kv_heads(c, name, k->shape[n_axes - 2]));
     return check_sequences(c, tokens && c->p->dense && !paged ? k->shape[1] : -1);
@@ -498,6 +510,12 @@ static enum ptl_status check_selection_outputs(struct call *c) {
     const int64_t idx[2] = {p->n_k_heads, p->topk};
     static const char *const of[2] = {"kv heads", "topk"};
     TRY(check_output(c, "idx", &a->idx, PTL_I32, 2, idx, of, &p->idx));
+    if (!ptl_given(&a->idx)) { /* room for as many as there are is enough */
+        int64_t most = 1;
+        for (int64_t b = 0; b < p->n_seqs; b++)
+            most = ptl_max64(most, ptl_nsa_sequence(p, b).n_k / p->select_block + 1);
+        p->topk = ptl_min64(p->topk, most);
+    }
     return check_output(c, "nsel", &a->nsel, PTL_I32, 1, idx, of, &p->nsel);
 }
 

@@ -35,4 +35,8 @@ enum ptl_status ptl_nsa_check_table(const char *name, const struct ptl_tensor *t
 enum ptl_status ptl_nsa_check_table_row(const char *name, const struct ptl_tensor *t, int64_t b,
                                         int64_t n_rows, int64_t page_size, int64_t n_pages);
 
+/* Arrays of one half of a step that the other would overwrite. */
+enum ptl_status ptl_nsa_check_step(const struct ptl_nsa_append_params *a,
+                                   const struct ptl_nsa_params *p);
+
 #endif

@@ -138,16 +138,21 @@ enum ptl_status ptl_nsa_check_compress(const struct ptl_nsa_compress_params *a,
         return ptl_fail(PTL_ERR_SHAPE, "y: %" PRId64 " rows, expected %" PRId64 " for the blocks",
                         a->y.shape[dense], dense ? most : total);
     TRY(ptl_check_no_self_overlap("y", &a->y));
-    const struct ptl_tensor *in[3] = {&a->x, &a->w, &a->pe};
-    static const char *const names[3] = {"x", "w", "pe"};
-    for (int i = 0; i < 3; i++) TRY(ptl_check_no_overlap("y", &a->y, names[i], in[i]));
+    const struct ptl_tensor *const in[7] = {&a->x,       &a->w,          &a->pe, &a->seq_offsets,
+                                            &a->seqlens, &a->page_table, &a->y};
+    static const char *const names[7] = {"x",       "w",          "pe", "seq_offsets",
+                                         "seqlens", "page_table", "y"};
+    for (int i = 0; i < 6; i++) TRY(ptl_check_no_overlap("y", &a->y, names[i], in[i]));
     c->to.k = ptl_rows_of(&a->y);
     c->packed = !dense;
     if (!ptl_given(&a->seq_offsets_y)) return PTL_OK;
     if (dense) return ptl_fail(PTL_ERR_PARAM, "seq_offsets_y: given, but y is dense");
     TRY(ptl_nsa_check_index("seq_offsets_y", &a->seq_offsets_y, 1));
-    return ptl_check_extent("seq_offsets_y", &a->seq_offsets_y, 0, c->n_seqs + 1,
-                            "number of sequences + 1");
+    TRY(ptl_check_extent("seq_offsets_y", &a->seq_offsets_y, 0, c->n_seqs + 1,
+                         "number of sequences + 1"));
+    for (int i = 0; i < 7; i++)
+        TRY(ptl_check_no_overlap("seq_offsets_y", &a->seq_offsets_y, names[i], in[i]));
+    return PTL_OK;
 }
 
 /* ---- Append ----------------------------------------------------------------------------------- */
@@ -339,9 +344,15 @@ static enum ptl_status check_side(const struct ptl_nsa_append_params *a, const s
 }
 
 static enum ptl_status check_append_overlaps(const struct ptl_nsa_append_params *a) {
-    const struct ptl_tensor *out[6], *in[6] = {&a->k, &a->v, &a->w_k, &a->w_v, &a->pe_k, &a->pe_v};
+    const struct ptl_tensor *out[6];
+    const struct ptl_tensor *const in[] = {&a->k,           &a->v,         &a->w_k,
+                                           &a->w_v,         &a->pe_k,      &a->pe_v,
+                                           &a->seqlens_old, &a->seqlens_k, &a->seq_offsets,
+                                           &a->page_table,  &a->slots,     &a->page_table_c};
     const char *names[6];
-    static const char *const in_names[6] = {"k", "v", "w_k", "w_v", "pe_k", "pe_v"};
+    static const char *const in_names[] = {
+        "k",           "v",         "w_k",         "w_v",        "pe_k",  "pe_v",
+        "seqlens_old", "seqlens_k", "seq_offsets", "page_table", "slots", "page_table_c"};
     int n = 0;
     for (int values = 0; values < 2; values++) {
         const struct side s = side_of(a, values);
@@ -355,7 +366,8 @@ static enum ptl_status check_append_overlaps(const struct ptl_nsa_append_params 
     }
     for (int i = 0; i < n; i++) {
         TRY(ptl_check_no_self_overlap(names[i], out[i]));
-        for (int j = 0; j < 6; j++) TRY(ptl_check_no_overlap(names[i], out[i], in_names[j], in[j]));
+        for (size_t j = 0; j < sizeof in / sizeof *in; j++)
+            TRY(ptl_check_no_overlap(names[i], out[i], in_names[j], in[j]));
         for (int j = 0; j < i; j++) TRY(ptl_check_no_overlap(names[i], out[i], names[j], out[j]));
     }
     return PTL_OK;
@@ -377,4 +389,48 @@ enum ptl_status ptl_nsa_check_append(const struct ptl_nsa_append_params *a,
     TRY(check_side(a, &k, keys));
     TRY(check_side(a, &v, values));
     return check_append_overlaps(a);
+}
+
+/* ---- Decode ----------------------------------------------------------------------------------- */
+
+struct named {
+    const char *name;
+    const struct ptl_tensor *t;
+};
+
+static enum ptl_status check_apart(const struct named *out, int n_out, const struct named *in,
+                                   int n_in) {
+    for (int i = 0; i < n_out; i++)
+        for (int j = 0; j < n_in; j++)
+            TRY(ptl_check_no_overlap(out[i].name, out[i].t, in[j].name, in[j].t));
+    return PTL_OK;
+}
+
+enum ptl_status ptl_nsa_check_step(const struct ptl_nsa_append_params *a,
+                                   const struct ptl_nsa_params *p) {
+    const struct named caches[] = {{"k_pages", &a->k_pages},   {"v_pages", &a->v_pages},
+                                   {"k_ring", &a->k_ring},     {"v_ring", &a->v_ring},
+                                   {"kc_pages", &a->kc_pages}, {"vc_pages", &a->vc_pages}};
+    const struct named read_later[] = {{"q", &p->q},
+                                       {"q_cmp", &p->q_cmp},
+                                       {"gates", &p->gates},
+                                       {"count", &p->count},
+                                       {"lse_in", &p->lse_in},
+                                       {"seq_offsets_q", &p->seq_offsets_q},
+                                       {"seqlens_k", &p->seqlens_k},
+                                       {"page_table", &p->page_table},
+                                       {"page_table_c", &p->page_table_c}};
+    const struct named outputs[] = {{"out", &p->out},         {"out_cmp", &p->out_cmp},
+                                    {"out_slc", &p->out_slc}, {"out_swa", &p->out_swa},
+                                    {"lse_cmp", &p->lse_cmp}, {"lse_slc", &p->lse_slc},
+                                    {"lse_swa", &p->lse_swa}, {"importance", &p->importance},
+                                    {"idx", &p->idx},         {"nsel", &p->nsel}};
+    const struct named appended[] = {{"k", &a->k},        {"v", &a->v},       {"w_k", &a->w_k},
+                                     {"w_v", &a->w_v},    {"pe_k", &a->pe_k}, {"pe_v", &a->pe_v},
+                                     {"slots", &a->slots}};
+#define N(list) (int)(sizeof(list) / sizeof(list)[0])
+    TRY(check_apart(caches, N(caches), read_later, N(read_later)));
+    TRY(check_apart(outputs, N(outputs), caches, N(caches)));
+    return check_apart(outputs, N(outputs), appended, N(appended));
+#undef N
 }
