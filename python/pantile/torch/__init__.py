@@ -1,0 +1,13 @@
+"""pantile for PyTorch (2.10 or newer): operators with gradients, on CPU tensors, on torch's own threads.
+
+They work in torch.compile and torch.export. What the library refuses is a RuntimeError with its sentence.
+"""
+
+from ._hstu import hstu_attention, hstu_backward, hstu_kv_append, hstu_time_thresholds
+from ._jagged import (jagged_broadcast_add, jagged_complete_cumsum, jagged_concat, jagged_position_time,
+                      jagged_replace_last, jagged_resize, jagged_split, jagged_sum, jagged_to_padded,
+                      padded_to_jagged)
+
+__all__ = ["hstu_attention", "hstu_backward", "hstu_kv_append", "hstu_time_thresholds", "jagged_broadcast_add",
+           "jagged_complete_cumsum", "jagged_concat", "jagged_position_time", "jagged_replace_last", "jagged_resize",
+           "jagged_split", "jagged_sum", "jagged_to_padded", "padded_to_jagged"]
