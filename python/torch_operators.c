@@ -106,7 +106,8 @@ struct ptl_torch_argument {
  * without the last `drop` axes, then the last axis of the tensor at `last` (-1: none). */
 struct ptl_torch_output {
     int32_t offset, like, drop, last;
-    int32_t f32; /* its type is f32, not that of `like` */
+    int32_t f32;      /* its type is f32, not that of `like` */
+    int32_t argument; /* it is an argument, which is written, and no result */
 };
 
 struct ptl_torch_parameter {
@@ -126,7 +127,6 @@ struct ptl_torch_operator {
     const struct ptl_torch_output *outputs;
     int32_t frame_bytes, n_arguments, n_outputs, n_parameters;
     int32_t wants_context;
-    int32_t into; /* outputs are the last arguments, nothing is returned */
     struct ptl_torch_parameter parameters[MAX_PARAMETERS];
 };
 
@@ -319,6 +319,7 @@ static bool shape_output(struct call *c, int i) {
 }
 
 static void make_output(struct call *c, int i) {
+    if (c->op->outputs[i].argument) return;
     struct ptl_tensor *out = at(c, c->op->outputs[i].offset);
     if (!c->wanted[i]) { /* an empty one stands for it, and the frame has none */
         const int64_t zero = 0, one = 1;
@@ -372,8 +373,7 @@ static void run(const struct ptl_torch_operator *op, stack_value *stack) {
         c.wanted[i] = true;
     }
     for (int i = 0; i < op->n_arguments; i++) take(&c, &op->arguments[i], stack[i]);
-    if (!op->into)
-        for (int i = 0; i < op->n_outputs && c.message[0] == '\0'; i++) make_output(&c, i);
+    for (int i = 0; i < op->n_outputs && c.message[0] == '\0'; i++) make_output(&c, i);
     if (c.message[0] == '\0') call_function(&c);
     for (int i = 0; i < op->n_arguments; i++) release(&op->arguments[i], stack[i]);
     if (c.message[0] != '\0') {
@@ -381,8 +381,8 @@ static void run(const struct ptl_torch_operator *op, stack_value *stack) {
             if (c.outputs[i] != NULL) torch.delete_tensor(c.outputs[i]);
         torch.check(false, op->name, __FILE__, __LINE__, c.message);
     }
-    if (!op->into)
-        for (int i = 0; i < op->n_outputs; i++) stack[i] = (stack_value)c.outputs[i];
+    for (int i = 0, n = 0; i < op->n_outputs; i++)
+        if (c.outputs[i] != NULL) stack[n++] = (stack_value)c.outputs[i];
 }
 
 /* ---- Registration -------------------------------------------------------------------------------
@@ -426,7 +426,10 @@ static const char *find_torch(const char *path) {
 /* Defines the operators in the namespace `ns` for the CPU. NULL, or what is missing. The operators'
  * memory stays the caller's and must stay. Not to be called from two threads at once. */
 PTL_API const char *ptl_torch_register(const char *path, const char *ns,
-                                       const struct ptl_torch_operator *ops, int32_t n) {
+                                       const struct ptl_torch_operator *ops, int32_t n);
+
+const char *ptl_torch_register(const char *path, const char *ns,
+                               const struct ptl_torch_operator *ops, int32_t n) {
     const char *missing = find_torch(path);
     if (missing != NULL) return missing;
     void *definitions, *kernels_cpu;

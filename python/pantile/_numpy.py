@@ -85,22 +85,26 @@ def _run(name: str, context: Context | None, arguments: dict[str, Any], results:
 
 # ---- HSTU ----------------------------------------------------------------------------------------
 
-def hstu_forward(q: Any, k: Any, v: Any, seq_offsets_q: Any = None, *, out: np.ndarray | None = None,
+def hstu_forward(q: Any, k: Any, v: Any, seq_offsets_q: Any = None, *, scaling_seqlen: int = 0, alpha: float = 1.0,
+                 num_targets: Any = None, num_contexts: Any = None, out: np.ndarray | None = None,
                  context: Context | None = None, **options: Unpack[HstuOptions]) -> np.ndarray:
     """Fused HSTU attention: out_i = s_i * sum over valid j of silu(alpha * q_i.k_j + bias_ij) * v_j.
 
     Jagged: q [Tq, Hq, Dqk], k [Tk, Hk, Dqk], v [Tk, Hk, Dv], seq_offsets_q [B+1]. Dense: q [B, Sq, Hq,
     Dqk], k [B, Sk, Hk, Dqk], v [B, Sk, Hk, Dv], without seq_offsets_q. float32, float16 or bf16 (uint16
     bits, or the type of ml_dtypes). Any strides, but a contiguous last axis.
-    Returns out [Tq, Hq, Dv] or [B, Sq, Hq, Dv]. The options: pantile.HstuOptions; scaling_seqlen or
-    attn_scale is required.
+    scaling_seqlen: N, by which rows of the result are divided; it or the option attn_scale is required.
+    num_targets, num_contexts: a number or [B]. pantile.HstuOptions lists the other options.
+    Returns out [Tq, Hq, Dv] or [B, Sq, Hq, Dv].
     """
     numbers_for_words(options)
-    arguments = dict(q=q, k=k, v=v, seq_offsets_q=seq_offsets_q, **options)
+    arguments = dict(q=q, k=k, v=v, seq_offsets_q=seq_offsets_q, scaling_seqlen=scaling_seqlen, alpha=alpha,
+                     num_targets=num_targets, num_contexts=num_contexts, **options)
     return _run("hstu_forward", context, arguments, {"out": out})["out"]
 
 
-def hstu_backward(dout: Any, q: Any, k: Any, v: Any, seq_offsets_q: Any = None, *,
+def hstu_backward(dout: Any, q: Any, k: Any, v: Any, seq_offsets_q: Any = None, *, scaling_seqlen: int = 0,
+                  alpha: float = 1.0, num_targets: Any = None, num_contexts: Any = None,
                   want: Sequence[str] = (), out: dict[str, np.ndarray] | None = None,
                   context: Context | None = None, **options: Unpack[HstuOptions]) -> dict[str, np.ndarray]:
     """Gradients of hstu_forward, from dout, the gradient of its result.
@@ -110,7 +114,8 @@ def hstu_backward(dout: Any, q: Any, k: Any, v: Any, seq_offsets_q: Any = None, 
     name arrays to write into, strided ones too.
     """
     numbers_for_words(options)
-    arguments = dict(dout=dout, q=q, k=k, v=v, seq_offsets_q=seq_offsets_q, **options)
+    arguments = dict(dout=dout, q=q, k=k, v=v, seq_offsets_q=seq_offsets_q, scaling_seqlen=scaling_seqlen,
+                     alpha=alpha, num_targets=num_targets, num_contexts=num_contexts, **options)
     results = {name: (out or {}).get(name) for name in dict.fromkeys(["dq", "dk", "dv", *want, *(out or {})])}
     return _run("hstu_backward", context, arguments, results)
 

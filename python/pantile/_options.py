@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HstuOptions(TypedDict, total=False):
-    """Options of HSTU attention. Index arrays are int32 or int64, all of a call alike. docs/hstu.md has
+    """Options of HSTU attention beside scaling_seqlen, alpha, num_targets and num_contexts. Index arrays are int32 or int64, all of a call alike. docs/hstu.md has
     formulas and pictures.
 
     B sequences, Hq query heads, Tq and Tk jagged rows; the dense layout has [B, Sq], [B, Sk] instead.
@@ -27,13 +27,9 @@ class HstuOptions(TypedDict, total=False):
     seqused_k: Array
     max_seqlen_q: int  # checked, and extents of mask and attn_bias; default -1: the longest sequence
     max_seqlen_k: int
-    alpha: float  # multiplies q.k; default 1
-    scaling_seqlen: int  # N: rows of out are divided by it. Either this or attn_scale is given
-    attn_scale: float | Array  # f32: a number, or [Tq], dense [B, Sq]
+    attn_scale: float | Array  # f32, instead of scaling_seqlen: a number, or [Tq], dense [B, Sq]
     window_left: int  # columns to the left of the row; default -1: all
     window_right: int  # to the right; default 0: causal; -1: all
-    num_contexts: int | Array  # a number or [B]
-    num_targets: int | Array  # a number or [B]
     target_group_size: int  # default 1
     min_full_attn_seq_len: int  # last history rows that ignore window_left; default 0
     mask: Array  # u8 or bool [B or 1, Hq or 1, max_seqlen_q, max_seqlen_k] instead of the rule

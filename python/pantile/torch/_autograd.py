@@ -43,41 +43,47 @@ def _eager_function(kernel: Callable, keep: tuple[str, ...], formula: Formula) -
 
     class Eager(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, names: list[str], rest: dict[str, Any], *values: torch.Tensor) -> Any:
-            ctx.names, ctx.rest = names, rest
-            ctx.shapes = {name: value.shape for name, value in zip(names, values) if name not in keep}
-            ctx.save_for_backward(*(value for name, value in zip(names, values) if name in keep))
-            return kernel(**dict(zip(names, values)), **rest)
+        def forward(ctx: Any, arguments: dict[str, Any], names: list[str], *values: torch.Tensor) -> Any:
+            result = kernel(arguments)
+            kept = []
+            for name in names:  # what stays in arguments goes to the formula as it is
+                if name in keep:
+                    kept.append(arguments.pop(name))
+                else:
+                    arguments[name] = arguments[name].shape
+            ctx.names, ctx.arguments = names, arguments
+            ctx.save_for_backward(*kept)
+            return result
 
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, *grads: torch.Tensor) -> tuple:
-            saved = [name for name in ctx.names if name in keep]
-            arguments = {**ctx.rest, **ctx.shapes, **dict(zip(saved, ctx.saved_tensors))}
+            kept = [name for name in ctx.names if name in keep]
             needs = dict(zip(ctx.names, ctx.needs_input_grad[2:]))
-            result = formula(arguments, needs, *grads)
+            result = formula({**ctx.arguments, **dict(zip(kept, ctx.saved_tensors))}, needs, *grads)
             return (None, None, *(result.get(name) if needs[name] else None for name in ctx.names))
 
     return Eager
 
 
 def differentiable(name: str, tensors: tuple[str, ...], formula: Formula, keep: tuple[str, ...] = (),
-                   kernel: Callable | None = None) -> Callable[[dict[str, Any]], Any]:
+                   kernel: Callable[[dict[str, Any]], Any] | None = None) -> Callable[[dict[str, Any]], Any]:
     """The function of the operator's arguments, with a gradient for those in `tensors`. Arguments that are
-    None must be left out. kernel(**arguments): what eager calls run."""
+    None must be left out; the dict is not the caller's afterwards. kernel: what eager calls run."""
     operator = getattr(torch.ops.pantile, name).default
-    kernel = kernel or getattr(torch.ops.pantile, f"_{name}").default
+    private = getattr(torch.ops.pantile, f"_{name}").default
+    kernel = kernel or (lambda arguments: private(**arguments))
     _library_autograd(name, tensors, keep, formula)
-    eager = _eager_function(kernel, keep, formula)
+    apply = _eager_function(kernel, keep, formula).apply
 
     def call(arguments: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():
             return operator(**arguments)
         if torch.is_grad_enabled():
             names = [key for key in tensors if key in arguments]
-            if any([arguments[key].requires_grad for key in names]):
-                rest = {key: value for key, value in arguments.items() if key not in tensors}
-                return eager.apply(names, rest, *[arguments[key] for key in names])
-        return kernel(**arguments)
+            values = [arguments[key] for key in names]
+            if any([value.requires_grad for value in values]):
+                return apply(arguments, names, *values)
+        return kernel(arguments)
 
     return call
