@@ -31,8 +31,6 @@ static struct {
     int32_t (*sizes)(tensor_handle tensor, int64_t **sizes);
     int32_t (*strides)(tensor_handle tensor, int64_t **strides);
     int32_t (*dtype)(tensor_handle tensor, int32_t *dtype);
-    int32_t (*device)(tensor_handle tensor, int32_t *device);
-    int32_t (*layout)(tensor_handle tensor, int32_t *layout);
     int32_t (*empty)(int64_t ndim, const int64_t *sizes, const int64_t *strides, int32_t dtype,
                      int32_t device, int32_t device_index, tensor_handle *tensor);
     int32_t (*delete_tensor)(tensor_handle tensor);
@@ -59,8 +57,6 @@ static const struct {
     {"aoti_torch_get_sizes", &torch.sizes},
     {"aoti_torch_get_strides", &torch.strides},
     {"aoti_torch_get_dtype", &torch.dtype},
-    {"aoti_torch_get_device_type", &torch.device},
-    {"aoti_torch_get_layout", &torch.layout},
     {"aoti_torch_empty_strided", &torch.empty},
     {"aoti_torch_delete_tensor_object", &torch.delete_tensor},
     {"torch_list_size", &torch.list_size},
@@ -77,7 +73,7 @@ enum { N_DTYPES = 8 };
 static const char *const dtype_names[N_DTYPES] = {NULL,    "float32", "float16", "bfloat16",
                                                   "int32", "int64",   "uint8",   "bool"};
 static int32_t torch_dtypes[N_DTYPES];
-enum { DEVICE_CPU = 0, LAYOUT_STRIDED = 0 };
+enum { DEVICE_CPU = 0 };
 
 /* The functions of this version of torch are asked for; newer torch keeps them. */
 static const uint64_t torch_version = (uint64_t)2 << 56 | (uint64_t)10 << 48;
@@ -208,16 +204,11 @@ static int output_at(const struct call *c, int32_t offset) {
 /* An empty tensor of torch has no memory, but is not absent. */
 static char no_elements;
 
+/* Dense tensors on the CPU only: for others torch's dispatcher finds no kernel. */
 static void describe(struct call *c, const char *name, tensor_handle tensor,
                      struct ptl_tensor *out) {
-    int32_t device, layout, dtype;
+    int32_t dtype;
     int64_t ndim, *sizes, *strides;
-    torch.device(tensor, &device);
-    torch.layout(tensor, &layout);
-    if (device != DEVICE_CPU || layout != LAYOUT_STRIDED) {
-        refuse(c, "%s: not a dense tensor on the CPU", name);
-        return;
-    }
     torch.dtype(tensor, &dtype);
     torch.dim(tensor, &ndim);
     int type = 1;

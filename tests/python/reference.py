@@ -16,9 +16,11 @@ def mask(uq, uk, **rule):
 def attention(q, k, v, offsets_q, offsets_k=None, *, scale, alpha=1.0, masks=None, biases=None, **rule):
     """out [Tq, Hq, Dv]. scale: a number, or [Tq]. masks, biases: one array ([H or 1, uq, uk]) per sequence; entries
     of rule may be lists, one number per sequence."""
-    offsets_k = offsets_q if offsets_k is None else offsets_k
+    offsets_k = (offsets_q if offsets_k is None else offsets_k).tolist()
+    offsets_q = offsets_q.tolist()
     repeat = q.shape[1] // k.shape[1]
-    out = torch.zeros(*q.shape[:2], v.shape[2], dtype=q.dtype)
+    # Gradients exist where no sequence has a row.
+    out = torch.zeros(*q.shape[:2], v.shape[2], dtype=q.dtype) + 0.0 * (q.sum() + k.sum() + v.sum())
     for b in range(len(offsets_q) - 1):
         rows, keys = slice(offsets_q[b], offsets_q[b + 1]), slice(offsets_k[b], offsets_k[b + 1])
         uq, uk = rows.stop - rows.start, keys.stop - keys.start
