@@ -112,7 +112,7 @@ class HSTULayer(nn.Module):
         return F.silu(u) if self.activation == "u" else u, buffer
 
     def _combine(self, u: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-        """What the layer adds to x, of u and the attention a, [..., H, Dv]."""
+        """What W_out takes, of u and the attention a, [..., H, Dv]."""
         u, flat = u.flatten(-2), a.flatten(-2)
         if self.norm_per_head:
             normed = F.layer_norm(a, a.shape[-1:], eps=self.eps)
@@ -124,7 +124,10 @@ class HSTULayer(nn.Module):
         z = u * normed
         if self.combine != "y":
             z = torch.cat([u, flat if self.combine == "uay" else normed, z], -1)
-        return self.out(F.dropout(z, self.dropout, self.training))
+        return F.dropout(z, self.dropout, self.training)
+
+    def _finish(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x + self.out(z) if self.residual else self.out(z)
 
     def _options(self, timestamps: torch.Tensor | None, options: dict[str, Any]) -> dict[str, Any]:
         """Options of the attention: those of the call and the layer's own."""
@@ -150,8 +153,7 @@ class HSTULayer(nn.Module):
                 return _Recomputed.apply(self, seq_offsets, options, x, *parameters)
         u, buffer = self._project(x)
         _, v, q, k = self._slices(buffer)
-        delta = self._combine(u, hstu_attention(q, k, v, seq_offsets, **options))
-        return x + delta if self.residual else delta
+        return self._finish(x, self._combine(u, hstu_attention(q, k, v, seq_offsets, **options)))
 
     @torch.no_grad()
     def extend(self, x: torch.Tensor, cache: HSTUCache, layer: int, step: Step, **options: Any) -> torch.Tensor:
@@ -161,8 +163,7 @@ class HSTULayer(nn.Module):
         u, buffer = self._project(x)
         _, v, q, k = self._slices(buffer)
         options = self._options(step.timestamps, options)
-        delta = self._combine(u, cache.attend(layer, step, q, k, v, **options))
-        return x + delta if self.residual else delta
+        return self._finish(x, self._combine(u, cache.attend(layer, step, q, k, v, **options)))
 
 
 class _Recomputed(torch.autograd.Function):
@@ -177,16 +178,14 @@ class _Recomputed(torch.autograd.Function):
         ctx.layer, ctx.seq_offsets, ctx.options = layer, seq_offsets, options
         ctx.random = torch.get_rng_state() if layer.dropout > 0 and layer.training else None
         ctx.save_for_backward(x, a, *parameters)
-        delta = layer._combine(u, a)
-        return x + delta if layer.residual else delta
+        return layer._finish(x, layer._combine(u, a))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple:
         layer: HSTULayer = ctx.layer
         x, a, *parameters = ctx.saved_tensors
-        behind = [p for p in (layer.norm_out_weight, layer.norm_out_bias, *layer.out.parameters())
-                  if p is not None and p.requires_grad]
+        norms = [p for p in (layer.norm_out_weight, layer.norm_out_bias) if p is not None and p.requires_grad]
         before = [p for p in (*layer.norm_in.parameters(), *layer.uvqk.parameters()) if p.requires_grad]
         with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.random is not None):
             if ctx.random is not None:
@@ -194,8 +193,13 @@ class _Recomputed(torch.autograd.Function):
             x = x.detach().requires_grad_()
             u, buffer = layer._project(x)
             u_leaf, a_leaf = u.detach().requires_grad_(), a.detach().requires_grad_()
-            delta = layer._combine(u_leaf, a_leaf)
-        du, da, *grads_behind = torch.autograd.grad(delta, (u_leaf, a_leaf, *behind), dout)
+            z = layer._combine(u_leaf, a_leaf)
+        out = layer.out
+        d_rows, z_rows = dout.flatten(0, -2), z.detach().flatten(0, -2)
+        grads = {out.weight: d_rows.t() @ z_rows if out.weight.requires_grad else None}
+        if out.bias is not None:
+            grads[out.bias] = d_rows.sum(0)
+        du, da, *grads_norms = torch.autograd.grad(z, (u_leaf, a_leaf, *norms), dout @ out.weight)
 
         # Gradients of v, q, k go where they lie in the buffer.
         dbuffer = torch.empty_like(buffer)
@@ -208,8 +212,8 @@ class _Recomputed(torch.autograd.Function):
                                                out=(d_q, d_k, d_v), **ctx.options)
         dx, *grads_before = torch.autograd.grad((u, buffer), (x, *before), (du, dbuffer))
         if layer.residual:
-            dx += dout
-        grads = dict(zip([*behind, *before, *tables.values()], [*grads_behind, *grads_before, *grads_tables]))
+            dx.add_(dout)
+        grads.update(zip([*norms, *before, *tables.values()], [*grads_norms, *grads_before, *grads_tables]))
         return (None, None, None, dx, *(grads.get(p) for p in layer.parameters()))
 
 
