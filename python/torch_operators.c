@@ -149,9 +149,13 @@ static _Thread_local uint32_t thread_context_threads;
 static pthread_key_t context_key;
 static pthread_once_t context_once = PTHREAD_ONCE_INIT;
 
-static void destroy_context(void *ctx) { ptl_context_destroy(ctx); }
+static void destroy_context(void *ctx) {
+    ptl_context_destroy(ctx);
+}
 
-static void make_context_key(void) { pthread_key_create(&context_key, destroy_context); }
+static void make_context_key(void) {
+    pthread_key_create(&context_key, destroy_context);
+}
 
 /* torch.set_num_threads may be called at any time. */
 static enum ptl_status context_of_thread(struct ptl_context **ctx) {
@@ -193,7 +197,9 @@ static void refuse(struct call *c, const char *format, ...) {
     va_end(arguments);
 }
 
-static void *at(struct call *c, int32_t offset) { return c->frame + offset; }
+static void *at(struct call *c, int32_t offset) {
+    return c->frame + offset;
+}
 
 static int output_at(const struct call *c, int32_t offset) {
     int i = 0;
@@ -214,8 +220,10 @@ static void describe(struct call *c, const char *name, tensor_handle tensor,
     int type = 1;
     while (type < N_DTYPES && torch_dtypes[type] != dtype) type++;
     if (type == N_DTYPES) {
-        refuse(c, "%s: an element type that is none of float32, float16, bfloat16, int32, int64, "
-                  "uint8, bool", name);
+        refuse(c,
+               "%s: an element type that is none of float32, float16, bfloat16, int32, int64, "
+               "uint8, bool",
+               name);
         return;
     }
     if (ndim > 4) {
@@ -381,15 +389,15 @@ static void run(const struct ptl_torch_operator *op, stack_value *stack) {
 static struct ptl_torch_operator operators[MAX_OPERATORS];
 static int n_operators;
 
-#define KERNEL(n) \
-    static void kernel_##n(stack_value *stack, uint64_t n_arguments, uint64_t n_results) { \
-        (void)n_arguments, (void)n_results; \
-        run(&operators[n], stack); \
+#define KERNEL(n)                                                                                  \
+    static void kernel_##n(stack_value *stack, uint64_t n_arguments, uint64_t n_results) {         \
+        (void)n_arguments, (void)n_results;                                                        \
+        run(&operators[n], stack);                                                                 \
     }
 #define EIGHT(X, t) X(t##0) X(t##1) X(t##2) X(t##3) X(t##4) X(t##5) X(t##6) X(t##7)
-#define ALL(X) \
-    EIGHT(X, 00) EIGHT(X, 01) EIGHT(X, 02) EIGHT(X, 03) EIGHT(X, 04) EIGHT(X, 05) EIGHT(X, 06) \
-    EIGHT(X, 07)
+#define ALL(X)                                                                                     \
+    EIGHT(X, 00)                                                                                   \
+    EIGHT(X, 01) EIGHT(X, 02) EIGHT(X, 03) EIGHT(X, 04) EIGHT(X, 05) EIGHT(X, 06) EIGHT(X, 07)
 ALL(KERNEL) /* 000 to 077, in octal */
 #define NAME(n) kernel_##n,
 static kernel_fn *const kernels[MAX_OPERATORS] = {ALL(NAME)};
@@ -428,7 +436,8 @@ const char *ptl_torch_register(const char *path, const char *ns,
         torch.library_impl(ns, "CPU", __FILE__, __LINE__, &kernels_cpu) != 0)
         return "a library for operators";
     for (int i = 0; i < n; i++) {
-        if (n_operators == MAX_OPERATORS || ops[i].frame_bytes > MAX_FRAME) return "room for operators";
+        if (n_operators == MAX_OPERATORS || ops[i].frame_bytes > MAX_FRAME)
+            return "room for operators";
         operators[n_operators] = ops[i];
         if (torch.define(definitions, ops[i].schema) != 0 ||
             torch.implement(kernels_cpu, ops[i].name, kernels[n_operators], torch_version) != 0)

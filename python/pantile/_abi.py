@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Iterator
 
@@ -156,14 +156,14 @@ class Operator:
     first     the arguments that most calls give, in front of the others
     required  the tensors among them that are never absent
     without   fields that this operator does not use
+    mutated   arguments that are written
+    context   whether the function takes one
     """
 
     def __init__(self, name: str, frame: type, *, outputs: list[Output], required: str, call: str = "",
                  first: str = "", inits: tuple = (), without: str = "", mutated: str = "",
-                 symbol: str = "", context: bool = True):
-        self.name, self.frame, self.inits = name, frame, inits
-        self.symbol = symbol or f"ptl_{name}"
-        self.context = context
+                 context: bool = True):
+        self.name, self.frame, self.inits, self.context = name, frame, inits, context
         self.outputs = {output.name: output for output in outputs}
         fields = {field: (ctype, offset) for field, ctype, offset in flatten(frame)}
         # (offset, C type, whether by value) of what the function takes.
@@ -185,7 +185,7 @@ class Operator:
 
     def load(self, library: ctypes.CDLL) -> None:
         """Takes the function and the defaults from the library."""
-        self.function = getattr(library, self.symbol)
+        self.function = getattr(library, f"ptl_{self.name}")
         self.function.restype = c_int
         frame = self.frame()
         for field, init in self.inits:
@@ -201,8 +201,8 @@ class Operator:
                 continue
             default = ctype.from_buffer_copy(self.template, argument.offset).value
             absent = default != default  # NaN stands for "not given"
-            self.arguments[name] = Argument(name, Kind.OPTIONAL_FLOAT if absent else argument.kind,
-                                            argument.offset, None if absent else default)
+            self.arguments[name] = replace(argument, kind=Kind.OPTIONAL_FLOAT if absent else argument.kind,
+                                           default=None if absent else default)
 
 
 _HSTU_FIRST = ("seq_offsets_q scaling_seqlen alpha num_targets num_contexts seq_offsets_k attn_scale "

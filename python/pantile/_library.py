@@ -20,6 +20,8 @@ LEVELS = ("auto", "scalar", "avx2", "avx512", "neon")
 class Error(ValueError):
     """What the library refused: str() is its sentence, `status` its code ("PTL_ERR_SHAPE")."""
 
+    __module__ = "pantile"
+
     def __init__(self, status: str, message: str):
         super().__init__(message)
         self.status = status

@@ -71,6 +71,8 @@ def _run(name: str, context: Context | None, arguments: dict[str, Any], results:
             values[key] = value if scalar else _array(key, value, index)
     for key, value in results.items():
         output = operator.outputs[key]
+        if output.like not in values:
+            raise Error("PTL_ERR_PARAM", f"{key}: wanted, but {output.like} is not given")
         if value is None or isinstance(value, tuple):
             shape = value or output.shape({name: np.shape(array) for name, array in values.items()})
             results[key] = np.empty(shape, np.float32 if output.f32 else values[output.like].dtype)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class HstuOptions(TypedDict, total=False):
-    """Options of HSTU attention beside scaling_seqlen, alpha, num_targets and num_contexts. Index arrays are int32 or int64, all of a call alike. docs/hstu.md has
-    formulas and pictures.
+    """Options of HSTU attention beside scaling_seqlen, alpha, num_targets and num_contexts. Index arrays are
+    int32 or int64, all of a call alike. docs/hstu.md has formulas and pictures.
 
     B sequences, Hq query heads, Tq and Tk jagged rows; the dense layout has [B, Sq], [B, Sk] instead.
     """

@@ -29,7 +29,8 @@ def test_layer(options, recompute):
 
     exact = {name: p.detach().double().requires_grad_() for name, p in layer.named_parameters()}
     x_exact = x.detach().double().requires_grad_()
-    spec = {name: options[name] for name in options.keys() & {"activation", "combine", "norm_out", "residual", "per_head"}}
+    names = {"activation", "combine", "norm_out", "residual", "per_head"}
+    spec = {name: value for name, value in options.items() if name in names}
     expected = ref.layer(exact, x_exact, OFFSETS, H, D, options.get("linear_dim", D), N, targets=TARGETS,
                          alpha=options.get("alpha", D ** -0.5), eps=options.get("eps", 1e-6), **spec)
     dout = torch.randn_like(out)
@@ -64,6 +65,17 @@ def test_recomputing_changes_no_bit(options):
         torch.manual_seed(2)
         wanted = [x, *(p for p in layer.parameters() if p.requires_grad)]
         results.append((out, *torch.autograd.grad(out.square().sum(), wanted)))
+    assert all(map(torch.equal, *results))
+
+
+def test_recomputing_under_autocast():
+    layer = pt.HSTULayer(E, H, D, scaling_seqlen=N)
+    x = torch.randn(20, E, requires_grad=True)
+    results = []
+    for layer.recompute in (True, False):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = layer(x, OFFSETS)
+        results.append((out, *torch.autograd.grad(out.square().sum(), (x, *layer.parameters()))))
     assert all(map(torch.equal, *results))
 
 
@@ -159,10 +171,10 @@ def test_cache_refusals():
 # ---- Training ------------------------------------------------------------------------------------
 
 class Recommender(torch.nn.Module):
-    def __init__(self, items, **options):
+    def __init__(self, items, layers=2):
         super().__init__()
         self.items = torch.nn.Embedding(items, 32)
-        self.stack = pt.HSTUStack(2, 32, 2, 16, scaling_seqlen=N, max_position=N, **options)
+        self.stack = pt.HSTUStack(layers, 32, 2, 16, scaling_seqlen=N, max_position=N)
 
     def loss(self, ids, offsets, targets):
         x = self.stack(self.items(ids), offsets)
@@ -182,7 +194,7 @@ def test_a_compiled_training_step_is_the_eager_one():
     results = []
     for compiled in (False, True):
         torch.manual_seed(3)
-        model = Recommender(50)
+        model = Recommender(50, layers=1)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         loss_of = torch.compile(model.loss, fullgraph=True, dynamic=True) if compiled else model.loss
         for _ in range(2):

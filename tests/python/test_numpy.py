@@ -209,6 +209,12 @@ def test_other_arrays_are_viewed():
     assert np.array_equal(pantile.hstu_forward(memoryview(q), Exported(k), v, OFFSETS, scaling_seqlen=N), expected)
 
 
+def test_gradient_of_nothing():
+    q, k, v = qkv()
+    with pytest.raises(pantile.Error, match="dbias: wanted, but attn_bias is not given"):
+        pantile.hstu_backward(v, q, k, v, OFFSETS, scaling_seqlen=N, want=["dbias"])
+
+
 @pytest.mark.parametrize("change, status, sentence", [
     (dict(q=lambda x: x.astype(np.float64)), "PTL_ERR_DTYPE", "q: float64, expected one of float32, "),
     (dict(q=lambda x: x.astype(">f4")), "PTL_ERR_DTYPE", "q: >f4, expected"),

@@ -41,7 +41,7 @@ def test_level(level):
 def test_a_level_that_is_none():
     done = subprocess.run([sys.executable, "-c", FORWARD], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "PTL_CPU": "z80"})
-    assert "pantile._library.Error: " in done.stderr and "z80" in done.stderr
+    assert "pantile.Error: " in done.stderr and "z80" in done.stderr
 
 
 def test_home_that_cannot_be_written(tmp_path):

@@ -1,4 +1,4 @@
-"""Python in README.md and docs/: sessions print what they show, programs run. The blocks of a page share their names."""
+"""Python in README.md and docs/: sessions print what they show, programs run. Blocks of a page share their names."""
 
 import doctest
 import re

@@ -24,6 +24,7 @@ except ModuleNotFoundError as absent:
 def run(*command, **kwargs):
     # Nothing of this checkout or of the tests' environment.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PANTILE_LIBRARY_DIR")}
+    env["CMAKE_BUILD_PARALLEL_LEVEL"] = str(os.cpu_count())
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=env, **kwargs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

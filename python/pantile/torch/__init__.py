@@ -10,6 +10,7 @@ from ._jagged import (jagged_broadcast_add, jagged_complete_cumsum, jagged_conca
 from .cache import HSTUCache
 from .modules import VARIANTS, HSTULayer, HSTUStack
 
-__all__ = ["VARIANTS", "HSTUCache", "HSTULayer", "HSTUStack", "hstu_attention", "hstu_backward", "hstu_kv_append", "hstu_time_thresholds", "jagged_broadcast_add",
-           "jagged_complete_cumsum", "jagged_concat", "jagged_position_time", "jagged_replace_last", "jagged_resize",
-           "jagged_split", "jagged_sum", "jagged_to_padded", "padded_to_jagged"]
+__all__ = ["VARIANTS", "HSTUCache", "HSTULayer", "HSTUStack", "hstu_attention", "hstu_backward", "hstu_kv_append",
+           "hstu_time_thresholds", "jagged_broadcast_add", "jagged_complete_cumsum", "jagged_concat",
+           "jagged_position_time", "jagged_replace_last", "jagged_resize", "jagged_split", "jagged_sum",
+           "jagged_to_padded", "padded_to_jagged"]

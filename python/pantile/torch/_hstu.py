@@ -46,7 +46,8 @@ def _forward(arguments: dict[str, Any]) -> torch.Tensor:
     return _full(**arguments)
 
 
-def _attention_backward(arguments: dict[str, Any], needs: dict[str, bool], dout: torch.Tensor) -> dict[str, torch.Tensor]:
+def _attention_backward(arguments: dict[str, Any], needs: dict[str, bool],
+                        dout: torch.Tensor) -> dict[str, torch.Tensor]:
     if "k_pages" in arguments:
         raise RuntimeError("k_pages: paged keys have no backward pass")
     wants = {f"want_{gradient}": True for gradient, name in _GRADIENTS.items() if needs.get(name)}

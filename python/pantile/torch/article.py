@@ -29,7 +29,8 @@ def HSTU(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, mask: torch.Tensor |
 def zeros_and_ones(mask: torch.Tensor) -> torch.Tensor:
     """A multiplied mask as one that selects: bool, with four axes."""
     selected = mask != 0
-    if not torch.compiler.is_compiling() and mask.dtype != torch.bool and not torch.equal(selected.to(mask.dtype), mask):
+    looked_into = mask.dtype != torch.bool and not torch.compiler.is_compiling()
+    if looked_into and not torch.equal(selected.to(mask.dtype), mask):
         raise ValueError("mask: values other than 0 and 1")
     while selected.dim() < 4:
         selected = selected.unsqueeze(-3)

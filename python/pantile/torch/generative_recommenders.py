@@ -60,7 +60,8 @@ def concat_2D_jagged(max_seq_len: int, values_left: torch.Tensor, values_right: 
 def split_2D_jagged(max_seq_len: int, values: torch.Tensor, total_len_left: int | None = None,
                     total_len_right: int | None = None, max_len_left: int | None = None,
                     max_len_right: int | None = None, offsets_left: torch.Tensor | None = None,
-                    offsets_right: torch.Tensor | None = None, kernel: object = None) -> tuple[torch.Tensor, torch.Tensor]:
+                    offsets_right: torch.Tensor | None = None,
+                    kernel: object = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The inverse of concat_2D_jagged."""
     n_left = max_len_left if offsets_left is None else total_len_left
     n_right = max_len_right if offsets_right is None else total_len_right
@@ -69,9 +70,9 @@ def split_2D_jagged(max_seq_len: int, values: torch.Tensor, total_len_left: int 
             right if offsets_right is not None else right.flatten(0, 1))
 
 
-def hstu_concat_l2_embeddings(max_prefix_len: int, prefix_x: torch.Tensor, prefix_offsets: torch.Tensor, max_l2_len: int,
-                              l2_x: torch.Tensor, l2_offsets: torch.Tensor, contextual_seq_len: int,
-                              kernel: object = None) -> torch.Tensor:
+def hstu_concat_l2_embeddings(max_prefix_len: int, prefix_x: torch.Tensor, prefix_offsets: torch.Tensor,
+                              max_l2_len: int, l2_x: torch.Tensor, l2_offsets: torch.Tensor,
+                              contextual_seq_len: int, kernel: object = None) -> torch.Tensor:
     """Per sequence the first contextual_seq_len rows of l2, prefix, the rest of l2."""
     return jagged_concat(prefix_x, l2_x, prefix_offsets, l2_offsets, n_prefix=contextual_seq_len)
 
@@ -104,6 +105,6 @@ def add_timestamp_positional_embeddings(
     """alpha * seq_embeddings [L, E] + a row of each table, by position from the end and time before the last."""
     if num_targets is not None and interleave_targets:
         num_targets = num_targets * 2
-    return jagged_position_time(seq_embeddings, position_embeddings_weight, seq_offsets, ts_w=timestamp_embeddings_weight,
-                                timestamps=timestamps, num_targets=num_targets, alpha=alpha, time_bucket=time_bucket_fn,
-                                num_contexts=max_contextual_seq_len or None)
+    return jagged_position_time(seq_embeddings, position_embeddings_weight, seq_offsets, timestamps=timestamps,
+                                ts_w=timestamp_embeddings_weight, num_targets=num_targets, alpha=alpha,
+                                num_contexts=max_contextual_seq_len or None, time_bucket=time_bucket_fn)

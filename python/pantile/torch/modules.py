@@ -170,6 +170,7 @@ class _Recomputed(torch.autograd.Function):
     """A layer that keeps its input and the attention's result, and computes the rest again."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
     def forward(ctx: Any, layer: HSTULayer, seq_offsets: torch.Tensor | None, options: dict[str, Any],
                 x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         u, buffer = layer._project(x)
@@ -181,6 +182,7 @@ class _Recomputed(torch.autograd.Function):
         return layer._finish(x, layer._combine(u, a))
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple:
         layer: HSTULayer = ctx.layer
@@ -244,7 +246,8 @@ class HSTUStack(nn.Module):
                          dtype=first.uvqk.weight.dtype)
 
     def _extend(self, x: torch.Tensor, seq_offsets: torch.Tensor, cache: HSTUCache, sequences: Any,
-                timestamps: torch.Tensor | None, num_targets: torch.Tensor | int, options: dict[str, Any]) -> torch.Tensor:
+                timestamps: torch.Tensor | None, num_targets: torch.Tensor | int,
+                options: dict[str, Any]) -> torch.Tensor:
         if "num_contexts" in options:
             raise ValueError("num_contexts: context rows see later history, which a cache cannot give them")
         step = cache.step(seq_offsets, num_targets, sequences, timestamps)
