@@ -12,7 +12,7 @@ import ctypes
 from ctypes import c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Iterator
+from typing import Any, Iterator
 
 
 class Tensor(ctypes.Structure):
@@ -131,7 +131,7 @@ class Output:
         return kept if self.last is None else (*kept, shapes[self.last][-1])
 
 
-def flatten(struct: type, base: int = 0) -> Iterator[tuple[str, type, int]]:
+def flatten(struct: Any, base: int = 0) -> Iterator[tuple[str, type, int]]:
     """(name, C type, offset) of the arguments in a frame; the offsets of a Jagged x are x_offsets."""
     for name, ctype in struct._fields_:
         offset = base + getattr(struct, name).offset
@@ -144,7 +144,7 @@ def flatten(struct: type, base: int = 0) -> Iterator[tuple[str, type, int]]:
             yield name, ctype, offset
 
 
-_KINDS = {c_int64: Kind.INT, c_int: Kind.ENUM, c_float: Kind.FLOAT, c_void_p: Kind.DATA}
+_KINDS: dict[Any, Kind] = {c_int64: Kind.INT, c_int: Kind.ENUM, c_float: Kind.FLOAT, c_void_p: Kind.DATA}
 
 
 class Operator:
@@ -160,7 +160,7 @@ class Operator:
     context   whether the function takes one
     """
 
-    def __init__(self, name: str, frame: type, *, outputs: list[Output], required: str, call: str = "",
+    def __init__(self, name: str, frame: Any, *, outputs: list[Output], required: str, call: str = "",
                  first: str = "", inits: tuple = (), without: str = "", mutated: str = "",
                  context: bool = True):
         self.name, self.frame, self.inits, self.context = name, frame, inits, context
@@ -170,15 +170,14 @@ class Operator:
         self.parameters = [(getattr(frame, field).offset, ctype, not issubclass(ctype, ctypes.Structure))
                            for field in call.split() for ctype in [dict(frame._fields_)[field]]]
         self.parameters = self.parameters or [(0, frame, False)]
-        required, mutated = required.split(), mutated.split()
-        order = dict.fromkeys([*required, *first.split(), *fields])
+        order = dict.fromkeys([*required.split(), *first.split(), *fields])
         self.arguments: dict[str, Argument] = {}
         for field in order:
             if field in self.outputs or field in without.split():
                 continue
             ctype, offset = fields[field]
-            kind = _KINDS.get(ctype, Kind.TENSOR if field in required else Kind.OPTIONAL_TENSOR)
-            self.arguments[field] = Argument(field, kind, offset, mutated=field in mutated)
+            kind = _KINDS.get(ctype, Kind.TENSOR if field in required.split() else Kind.OPTIONAL_TENSOR)
+            self.arguments[field] = Argument(field, kind, offset, mutated=field in mutated.split())
         # Where arguments and results lie in the frame, and how.
         self.places = {argument.name: (argument.offset, argument.kind) for argument in self.arguments.values()}
         self.places.update((output, (fields[output][1], Kind.TENSOR)) for output in self.outputs)
@@ -196,9 +195,9 @@ class Operator:
                                   f"{ctypes.sizeof(struct)}; library and package are of different versions")
         self.template = bytes(frame)
         for name, argument in self.arguments.items():
-            ctype = {Kind.INT: c_int64, Kind.ENUM: c_int, Kind.FLOAT: c_float}.get(argument.kind)
-            if ctype is None:
+            if argument.kind not in (Kind.INT, Kind.ENUM, Kind.FLOAT):
                 continue
+            ctype: Any = {Kind.INT: c_int64, Kind.ENUM: c_int, Kind.FLOAT: c_float}[argument.kind]
             default = ctype.from_buffer_copy(self.template, argument.offset).value
             absent = default != default  # NaN stands for "not given"
             self.arguments[name] = replace(argument, kind=Kind.OPTIONAL_FLOAT if absent else argument.kind,
@@ -209,7 +208,7 @@ _HSTU_FIRST = ("seq_offsets_q scaling_seqlen alpha num_targets num_contexts seq_
                "max_seqlen_q max_seqlen_k window_left window_right target_group_size")
 _HSTU_INIT = ("params", "ptl_hstu_params_init"), ("grads", "ptl_hstu_grads_init")
 _PAGES = "k_pages v_pages page_offsets page_ids last_page_lens"
-_POSITION_TIME = dict(frame=JaggedPositionTime, inits=(("", "ptl_jagged_position_time_init"),))
+_POSITION_TIME: dict[str, Any] = dict(frame=JaggedPositionTime, inits=(("", "ptl_jagged_position_time_init"),))
 
 OPERATORS = {operator.name: operator for operator in [
     Operator("hstu_forward", HstuParams, inits=(("", "ptl_hstu_params_init"),), required="q k v",

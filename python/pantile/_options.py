@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-    Array = Union[numpy.ndarray, torch.Tensor]
+    Array = Union[numpy.ndarray, torch.Tensor, None]
 
 
 class HstuOptions(TypedDict, total=False):
@@ -52,7 +52,7 @@ class HstuOptions(TypedDict, total=False):
 HSTU_WORDS = {"bias_rows": ("query", "key"), "time_query": ("next", "own")}
 
 
-def numbers_for_words(options: dict[str, Any]) -> None:
+def numbers_for_words(options: Any) -> None:
     """Replaces the words of options, in place."""
     for name, words in HSTU_WORDS.items():
         if name in options:

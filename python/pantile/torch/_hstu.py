@@ -84,8 +84,8 @@ def hstu_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seq_offset
     if not (options or out is not None or torch.is_grad_enabled() or torch.compiler.is_compiling()
             or isinstance(num_targets, int) or isinstance(num_contexts, int)):
         return _usual(q, k, v, seq_offsets_q, scaling_seqlen, alpha, num_targets, num_contexts)
-    options.update(num_targets=num_targets, num_contexts=num_contexts)
-    arguments = _arguments(q, k, v, seq_offsets_q, scaling_seqlen, alpha, options)
+    arguments = _arguments(q, k, v, seq_offsets_q, scaling_seqlen, alpha,
+                           dict(options, num_targets=num_targets, num_contexts=num_contexts))
     if out is None:
         return _attention(arguments)
     if torch.is_grad_enabled() and any(arguments[name].requires_grad for name in _TENSORS if name in arguments):
@@ -101,8 +101,8 @@ def hstu_backward(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch
                   **options: Unpack[HstuOptions]) -> tuple[torch.Tensor, ...]:
     """Gradients of hstu_attention by hand: dq, dk, dv, then what `want` asks for of dbias, dpos_table,
     dtime_table and ds. out = (dq, dk, dv) are tensors to write into, slices of one buffer for example."""
-    options.update(num_targets=num_targets, num_contexts=num_contexts)
-    arguments = _arguments(q, k, v, seq_offsets_q, scaling_seqlen, alpha, options)
+    arguments = _arguments(q, k, v, seq_offsets_q, scaling_seqlen, alpha,
+                           dict(options, num_targets=num_targets, num_contexts=num_contexts))
     arguments.update((f"want_{name}", True) for name in want)
     if out is None:
         dq, dk, dv, *others = _ops.hstu_backward.default(_unit_stride(dout), **arguments)

@@ -88,10 +88,10 @@ class TorchOperator:
             (_Argument * len(arguments))(*arguments), (_Output * len(outputs))(*outputs), len(operator.template),
             len(arguments), len(outputs), len(parameters), operator.context, (_Parameter * 5)(*parameters))
 
-    def fake(self, *values: Any, **named: Any) -> Any:
+    def fake(self, *positional: Any, **named: Any) -> Any:
         """Results without memory, for tracing."""
-        values = {**dict(zip(self.names, values)), **named}
-        shapes = {name: value.shape for name, value in values.items() if isinstance(value, torch.Tensor)}
+        values = {**dict(zip(self.names, positional)), **named}
+        shapes: Any = {name: value.shape for name, value in values.items() if isinstance(value, torch.Tensor)}
         results = []
         for output in self.results:
             if output.optional and not values.get(f"want_{output.name}"):
@@ -125,10 +125,10 @@ def _register() -> None:
     if missing is not None:
         raise ImportError(f"pantile.torch: torch {torch.__version__} lacks {missing.decode()}; "
                           "torch 2.10 or newer is needed")
-    for operator in operators:
-        torch.library.register_fake(f"pantile::{operator.name}", operator.fake)
-        if operator.name.startswith("_"):
-            _library.impl(operator.name, torch.library.fallthrough_kernel, "Autograd")
+    for registered in operators:
+        torch.library.register_fake(f"pantile::{registered.name}", registered.fake)
+        if registered.name.startswith("_"):
+            _library.impl(registered.name, torch.library.fallthrough_kernel, "Autograd")
 
 
 HSTU_USUAL = ("q", "k", "v", "seq_offsets_q", "scaling_seqlen", "alpha", "num_targets", "num_contexts")

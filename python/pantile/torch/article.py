@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ._hstu import hstu_attention
@@ -15,7 +17,7 @@ def HSTU(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, mask: torch.Tensor |
     sq, sk]. A causal mask that is said to be one skips what it hides. n divides; default sk.
     """
     q, k, v = (x.transpose(1, 2) for x in (Q, K, V))
-    options = {}
+    options: dict[str, Any] = {}
     if mask is None:
         options["window_right"] = -1
     elif isinstance(mask, torch.Tensor):

@@ -3,6 +3,8 @@ operators. What it refuses is refused here with a ValueError, or by the library.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ._hstu import hstu_attention
@@ -35,8 +37,8 @@ def hstu_attn_varlen_func(
             raise ValueError(f"{name}: given, but window_size is {tuple(window_size)}, expected (-1, 0)")
     if max_seqlen_q > max_seqlen_k:
         raise ValueError(f"max_seqlen_q: {max_seqlen_q}, more than max_seqlen_k, {max_seqlen_k}")
-    options = dict(window_left=window_size[0], window_right=window_size[1], num_contexts=num_contexts,
-                   num_targets=num_targets, target_group_size=target_group_size)
+    options: dict[str, Any] = dict(window_left=window_size[0], window_right=window_size[1], num_contexts=num_contexts,
+                                   num_targets=num_targets, target_group_size=target_group_size)
     if func is not None:
         if tuple(window_size) != (-1, -1) or num_contexts is not None or num_targets is not None:
             raise ValueError("func: given together with window_size, num_contexts or num_targets")
@@ -59,9 +61,10 @@ def hstu_attn_qkvpacked_func(
         window_size: tuple[int, int] = (-1, -1), alpha: float = 1.0, rab: torch.Tensor | None = None,
         has_drab: bool = False, func: torch.Tensor | None = None) -> torch.Tensor:
     """hstu_attn_varlen_func on qkv [T, 3, H, D], of which q, k and v are slices."""
-    return hstu_attn_varlen_func(*qkv.unbind(1), cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q,
-                                 max_seqlen_k, scaling_seqlen, num_contexts, num_targets, target_group_size,
-                                 window_size, alpha, rab, has_drab, func=func)
+    q, k, v = qkv.unbind(1)
+    return hstu_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k,
+                                 scaling_seqlen, num_contexts, num_targets, target_group_size, window_size, alpha, rab,
+                                 has_drab, func=func)
 
 
 def jagged_to_padded_dense(values: torch.Tensor, offsets: list[torch.Tensor], max_lengths: list[int],
@@ -87,7 +90,7 @@ def dense_to_jagged(dense: torch.Tensor, offsets: list[torch.Tensor],
     return padded_to_jagged(dense, _one("offsets", offsets), total_L), offsets
 
 
-def _one(name: str, items: list) -> object:
+def _one(name: str, items: list) -> Any:
     if len(items) != 1:
         raise ValueError(f"{name}: {len(items)} levels, expected 1")
     return items[0]

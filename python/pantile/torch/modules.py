@@ -116,7 +116,7 @@ class HSTULayer(nn.Module):
         u, flat = u.flatten(-2), a.flatten(-2)
         if self.norm_per_head:
             normed = F.layer_norm(a, a.shape[-1:], eps=self.eps)
-            if self.norm_out_weight is not None:
+            if self.norm_out_weight is not None and self.norm_out_bias is not None:
                 normed = normed * self.norm_out_weight + self.norm_out_bias
             normed = normed.flatten(-2)
         else:
@@ -238,7 +238,7 @@ class HSTUStack(nn.Module):
 
     def new_cache(self, n_sequences: int, page_size: int = 64) -> HSTUCache:
         """An empty cache for so many sequences."""
-        first = self.layers[0]
+        first: Any = self.layers[0]
         if first.attention_dim != first.linear_dim:
             raise ValueError(f"linear_dim: {first.linear_dim}, but a cache needs that of attention_dim, "
                              f"{first.attention_dim}")
@@ -251,6 +251,7 @@ class HSTUStack(nn.Module):
         if "num_contexts" in options:
             raise ValueError("num_contexts: context rows see later history, which a cache cannot give them")
         step = cache.step(seq_offsets, num_targets, sequences, timestamps)
+        layer: Any
         for number, layer in enumerate(self.layers):
             x = layer.extend(x, cache, number, step, **options)
         cache.commit(step)
