@@ -39,20 +39,17 @@ def _library_autograd(name: str, tensors: tuple[str, ...], keep: tuple[str, ...]
     torch.library.register_autograd(f"pantile::{name}", backward, setup_context=setup_context)
 
 
-def _eager_function(kernel: Callable, keep: tuple[str, ...], formula: Formula) -> type[torch.autograd.Function]:
+def _eager_function(kernel: Callable, keep: frozenset[str], formula: Formula) -> type[torch.autograd.Function]:
 
     class Eager(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, arguments: dict[str, Any], names: list[str], *values: torch.Tensor) -> Any:
             result = kernel(arguments)
-            kept = []
-            for name in names:  # what stays in arguments goes to the formula as it is
-                if name in keep:
-                    kept.append(arguments.pop(name))
-                else:
+            ctx.save_for_backward(*[arguments.pop(name) for name in names if name in keep])
+            for name in names:
+                if name in arguments:
                     arguments[name] = arguments[name].shape
             ctx.names, ctx.arguments = names, arguments
-            ctx.save_for_backward(*kept)
             return result
 
         @staticmethod
@@ -74,16 +71,16 @@ def differentiable(name: str, tensors: tuple[str, ...], formula: Formula, keep: 
     private = getattr(torch.ops.pantile, f"_{name}").default
     kernel = kernel or (lambda arguments: private(**arguments))
     _library_autograd(name, tensors, keep, formula)
-    apply = _eager_function(kernel, keep, formula).apply
+    apply = _eager_function(kernel, frozenset(keep), formula).apply
 
     def call(arguments: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():
             return operator(**arguments)
         if torch.is_grad_enabled():
             names = [key for key in tensors if key in arguments]
-            values = [arguments[key] for key in names]
-            if any([value.requires_grad for value in values]):
-                return apply(arguments, names, *values)
+            for key in names:
+                if arguments[key].requires_grad:
+                    return apply(arguments, names, *[arguments[key] for key in names])
         return kernel(arguments)
 
     return call
