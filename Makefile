@@ -37,7 +37,8 @@ test: $(VENV)/stamp
 	@tests/run.py $(BUILD) --python $(VENV)/bin/python
 
 test-peers: $(VENV)-peers/stamp
-	@$(call build_tests,$(BUILD))
+	@$(call configure,$(BUILD),-DPANTILE_BUILD_PYTHON=ON)
+	@$(call compile,$(BUILD),pantile pantile_torch)
 	@PANTILE_BUILD=$(BUILD) $(VENV)-peers/bin/python -m pytest -q -p no:cacheprovider tests/peers/check_rechub.py
 
 $(VENV)/stamp: tests/requirements.txt

@@ -9,6 +9,8 @@ layer and torch.compile of it. Every contender runs in a process of its own. Not
 import argparse
 import ctypes
 import json
+import math
+import random
 import resource
 import statistics
 import subprocess
@@ -80,11 +82,12 @@ HEADS, DIM, WIDTH = 4, 64, 256
 
 
 def lengths_of(args):
-    """Log-normal lengths with sigma 1, of about the given mean, capped."""
-    import numpy as np
-    rng = np.random.default_rng(0)
-    lengths = np.clip(rng.lognormal(np.log(args.mean) - 0.5, 1.0, args.batch), 1, args.cap).astype(np.int64)
-    return lengths.tolist()
+    """Log-normal lengths (sigma 1, of the given mean before they are capped): evenly spaced quantiles, shuffled."""
+    normal = statistics.NormalDist(math.log(args.mean) - 0.5, 1.0)
+    quantiles = [normal.inv_cdf((i + 0.5) / args.batch) for i in range(args.batch)]
+    lengths = [min(round(math.exp(x)), args.cap) for x in quantiles]
+    random.Random(0).shuffle(lengths)
+    return lengths
 
 
 def padded_layer(layer, n_positions):

@@ -100,6 +100,10 @@ class Kind(IntEnum):
     FLOAT = 5
     OPTIONAL_FLOAT = 6  # absent: what the init function wrote
 
+    @property
+    def is_number(self) -> bool:
+        return self >= Kind.INT
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -145,6 +149,7 @@ def flatten(struct: Any, base: int = 0) -> Iterator[tuple[str, type, int]]:
 
 
 _KINDS: dict[Any, Kind] = {c_int64: Kind.INT, c_int: Kind.ENUM, c_float: Kind.FLOAT, c_void_p: Kind.DATA}
+NUMBERS: dict[Kind, Any] = {Kind.INT: c_int64, Kind.ENUM: c_int, Kind.FLOAT: c_float, Kind.OPTIONAL_FLOAT: c_float}
 
 
 class Operator:
@@ -195,10 +200,9 @@ class Operator:
                                   f"{ctypes.sizeof(struct)}; library and package are of different versions")
         self.template = bytes(frame)
         for name, argument in self.arguments.items():
-            if argument.kind not in (Kind.INT, Kind.ENUM, Kind.FLOAT):
+            if not argument.kind.is_number:
                 continue
-            ctype: Any = {Kind.INT: c_int64, Kind.ENUM: c_int, Kind.FLOAT: c_float}[argument.kind]
-            default = ctype.from_buffer_copy(self.template, argument.offset).value
+            default = NUMBERS[argument.kind].from_buffer_copy(self.template, argument.offset).value
             absent = default != default  # NaN stands for "not given"
             self.arguments[name] = replace(argument, kind=Kind.OPTIONAL_FLOAT if absent else argument.kind,
                                            default=None if absent else default)

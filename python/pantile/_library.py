@@ -110,15 +110,11 @@ def word(name: str, value: str, words: tuple[str, ...]) -> int:
     return words.index(value)
 
 
-_SCALARS = {_abi.Kind.INT: ctypes.c_int64, _abi.Kind.ENUM: ctypes.c_int, _abi.Kind.FLOAT: ctypes.c_float,
-            _abi.Kind.OPTIONAL_FLOAT: ctypes.c_float}
-
-
 def _field(name: str, kind: _abi.Kind, value: Any, describe: Callable[[str, Any], _abi.Tensor]) -> Any:
     """The value as it lies in a frame."""
-    if kind in _SCALARS:
+    if kind.is_number:
         try:
-            return _SCALARS[kind](value)
+            return _abi.NUMBERS[kind](value)
         except TypeError:
             raise Error("PTL_ERR_PARAM", f"{name}: {value!r}, expected a number") from None
     tensor = describe(name, value)

@@ -30,9 +30,8 @@ def _describe(name: str, array: np.ndarray) -> _abi.Tensor:
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         raise Error("PTL_ERR_LAYOUT", f"{name}: strides {array.strides} in bytes, expected multiples of {size}")
-    four = ctypes.c_int64 * 4
-    return _abi.Tensor(array.ctypes.data, dtype, array.ndim, four(*array.shape),
-                       four(*(stride // size for stride in array.strides)))
+    return _abi.Tensor(array.ctypes.data, dtype, array.ndim, array.shape,
+                       tuple(stride // size for stride in array.strides))
 
 
 def _array(name: str, value: Any, index: np.dtype) -> np.ndarray:
@@ -66,9 +65,7 @@ def _run(name: str, context: Context | None, arguments: dict[str, Any], results:
     values = {}
     for key, value in arguments.items():
         if value is not None:
-            scalar = operator.arguments[key].kind in (_abi.Kind.INT, _abi.Kind.ENUM, _abi.Kind.FLOAT,
-                                                      _abi.Kind.OPTIONAL_FLOAT)
-            values[key] = value if scalar else _array(key, value, index)
+            values[key] = value if operator.arguments[key].kind.is_number else _array(key, value, index)
     for key, value in results.items():
         output = operator.outputs[key]
         if output.like not in values:

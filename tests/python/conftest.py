@@ -6,6 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault("PANTILE_LIBRARY_DIR", os.environ.get("PANTILE_BUILD", str(ROOT / "build")))
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / "build/hypothesis"))
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/cli")]  # tests/cli has the operator in NumPy
 
 import pytest  # noqa: E402
