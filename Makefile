@@ -2,6 +2,7 @@
 #   make                   build/pantile and the libraries
 #   make demo              the ladder on real histories
 #   make test              every test; the last line is the sum
+#   make test-peers        the attention of another library's model replaced by ours
 #   make sanitize          the quick tests under ASan + UBSan and under TSan
 #   make neon              the quick tests on ARM, by cross compiler and qemu
 #   make install PREFIX=   libraries, headers, command
@@ -21,7 +22,7 @@ compile = $(CMAKE) --build $(1) -j $(JOBS) --target $(2) 2>&1 | sed -u -E \
 	-e 's,Building C object CMakeFiles/[^/]+\.dir/(.*)\.o$$,\1,' -e 's,Linking C .* ,,'
 build_tests = $(call configure,$(1),-DPANTILE_BUILD_TESTS=ON $(2)) && $(call compile,$(1),all)
 
-.PHONY: all demo test quick sanitize asan tsan neon install format clean
+.PHONY: all demo test test-peers quick sanitize asan tsan neon install format clean
 
 all:
 	@$(call configure,$(BUILD))
@@ -35,10 +36,17 @@ test: $(VENV)/stamp
 	@$(call build_tests,$(BUILD))
 	@tests/run.py $(BUILD) --python $(VENV)/bin/python
 
+test-peers: $(VENV)-peers/stamp
+	@$(call configure,$(BUILD),-DPANTILE_BUILD_PYTHON=ON)
+	@$(call compile,$(BUILD),pantile pantile_torch)
+	@PANTILE_BUILD=$(BUILD) $(VENV)-peers/bin/python -m pytest -q -p no:cacheprovider tests/peers/check_rechub.py
+
 $(VENV)/stamp: tests/requirements.txt
-	@echo "Python packages for the tests"
-	@python3 -m venv $(VENV)
-	@$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+$(VENV)-peers/stamp: tests/peers/requirements.txt
+$(VENV)/stamp $(VENV)-peers/stamp:
+	@echo "Python packages for $(@D)"
+	@python3 -m venv $(@D)
+	@$(@D)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
 # The quick tests in another build: make quick BUILD=build/clang with CC=clang in the environment.
