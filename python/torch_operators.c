@@ -88,8 +88,9 @@ enum kind {
     ENUM,
     FLOAT,
     OPTIONAL_FLOAT,
-    SHAPE, /* a list of extents for the output at `offset` */
-    WANT   /* whether the output at `offset` is made */
+    SHAPE,       /* a list of extents for the output at `offset` */
+    WANT,        /* whether the output at `offset` is made */
+    WANTED_SHAPE /* both: it is made where the list is not empty */
 };
 
 struct ptl_torch_argument {
@@ -100,9 +101,12 @@ struct ptl_torch_argument {
 
 /* A result: a tensor of the frame. Without a SHAPE argument its shape is that of the tensor at `like`
  * without the last `drop` axes, then the last axis of the tensor at `last` (-1: none). */
+enum { MAX_LIKE = 3 };
 struct ptl_torch_output {
-    int32_t offset, like, drop, last;
-    int32_t f32;      /* its type is f32, not that of `like` */
+    int32_t offset;
+    int32_t like[MAX_LIKE]; /* the first of them that is given; -1: no more */
+    int32_t drop, last;
+    int32_t dtype;    /* enum ptl_dtype; 0: that of `like` */
     int32_t argument; /* it is an argument, which is written, and no result */
 };
 
@@ -110,7 +114,18 @@ struct ptl_torch_parameter {
     int32_t offset, by_value;
 };
 
-enum { MAX_PARAMETERS = 5, MAX_FRAME = 8192, MAX_OUTPUTS = 8, MAX_OPERATORS = 64 };
+/* Bytes of the frame that are the same in two places. */
+struct ptl_torch_copy {
+    int32_t source, target, bytes;
+};
+
+enum {
+    MAX_PARAMETERS = 5,
+    MAX_COPIES = 12,
+    MAX_FRAME = 8192,
+    MAX_OUTPUTS = 12,
+    MAX_OPERATORS = 64
+};
 
 /* Parameters are pointers and integers, which both ABIs here pass alike, in registers. */
 typedef enum ptl_status call_fn(intptr_t, intptr_t, intptr_t, intptr_t, intptr_t, intptr_t);
@@ -124,6 +139,8 @@ struct ptl_torch_operator {
     int32_t frame_bytes, n_arguments, n_outputs, n_parameters;
     int32_t wants_context;
     struct ptl_torch_parameter parameters[MAX_PARAMETERS];
+    int32_t n_copies;
+    struct ptl_torch_copy copies[MAX_COPIES];
 };
 
 /* ---- One context for each calling thread --------------------------------------------------------- */
@@ -246,6 +263,13 @@ static void write_float(struct call *c, int32_t offset, stack_value value) {
     *(float *)at(c, offset) = (float)number;
 }
 
+static void take_wanted_shape(struct call *c, int output, list_handle shape) {
+    size_t n = 0;
+    torch.list_size(shape, &n);
+    c->shapes[output] = shape;
+    c->wanted[output] = n > 0;
+}
+
 /* Writes an argument into the frame. */
 static void take(struct call *c, const struct ptl_torch_argument *a, stack_value value) {
     const stack_value *optional = (const stack_value *)value;
@@ -265,6 +289,7 @@ static void take(struct call *c, const struct ptl_torch_argument *a, stack_value
         break;
     case SHAPE: c->shapes[output_at(c, a->offset)] = (list_handle)value; break;
     case WANT: c->wanted[output_at(c, a->offset)] = value != 0; break;
+    case WANTED_SHAPE: take_wanted_shape(c, output_at(c, a->offset), (list_handle)value); break;
     }
 }
 
@@ -281,7 +306,8 @@ static void release(const struct ptl_torch_argument *a, stack_value value) {
     case OPTIONAL_FLOAT:
         if (optional) torch.operator_delete(optional);
         break;
-    case SHAPE: torch.delete_list((list_handle)value); break;
+    case SHAPE:
+    case WANTED_SHAPE: torch.delete_list((list_handle)value); break;
     case INT:
     case ENUM:
     case FLOAT:
@@ -289,10 +315,24 @@ static void release(const struct ptl_torch_argument *a, stack_value value) {
     }
 }
 
+static const struct ptl_tensor *like(struct call *c, const struct ptl_torch_output *o) {
+    for (int i = 0; i < MAX_LIKE && o->like[i] >= 0; i++) {
+        const struct ptl_tensor *t = at(c, o->like[i]);
+        if (t->data != NULL) return t;
+    }
+    return at(c, o->like[0]);
+}
+
+static const char *argument_at(const struct call *c, int32_t offset) {
+    int i = 0;
+    while (c->op->arguments[i].offset != offset) i++;
+    return c->op->arguments[i].name;
+}
+
 /* The output's shape in the frame, in C order. False: too many axes. */
 static bool shape_output(struct call *c, int i) {
     const struct ptl_torch_output *o = &c->op->outputs[i];
-    const struct ptl_tensor *like = at(c, o->like);
+    const struct ptl_tensor *model = like(c, o);
     struct ptl_tensor *out = at(c, o->offset);
     int64_t shape[4];
     int32_t ndim = 0;
@@ -306,14 +346,15 @@ static bool shape_output(struct call *c, int i) {
         }
         if ((size_t)ndim < n) return false;
     } else {
-        for (; ndim < like->ndim - o->drop; ndim++) shape[ndim] = like->shape[ndim];
+        for (; ndim < model->ndim - o->drop; ndim++) shape[ndim] = model->shape[ndim];
         const struct ptl_tensor *last = o->last < 0 ? NULL : at(c, o->last);
         if (last != NULL && last->ndim > 0) {
             if (ndim == 4) return false;
             shape[ndim++] = last->shape[last->ndim - 1];
         }
     }
-    *out = ptl_tensor_contiguous(&no_elements, o->f32 ? PTL_F32 : like->dtype, ndim, shape);
+    const enum ptl_dtype dtype = o->dtype ? (enum ptl_dtype)o->dtype : model->dtype;
+    *out = ptl_tensor_contiguous(&no_elements, dtype, ndim, shape);
     return true;
 }
 
@@ -323,6 +364,11 @@ static void make_output(struct call *c, int i) {
     if (!c->wanted[i]) { /* an empty one stands for it, and the frame has none */
         const int64_t zero = 0, one = 1;
         torch.empty(1, &zero, &one, torch_dtypes[PTL_F32], DEVICE_CPU, 0, &c->outputs[i]);
+        return;
+    }
+    const struct ptl_torch_output *o = &c->op->outputs[i];
+    if (like(c, o)->data == NULL && (c->shapes[i] == NULL || o->dtype == 0)) {
+        refuse(c, "%s: missing, but a result is shaped like it", argument_at(c, o->like[0]));
         return;
     }
     if (!shape_output(c, i)) {
@@ -344,6 +390,9 @@ static void make_output(struct call *c, int i) {
 
 static void call_function(struct call *c) {
     const struct ptl_torch_operator *op = c->op;
+    for (int i = 0; i < op->n_copies; i++)
+        memcpy(at(c, op->copies[i].target), at(c, op->copies[i].source),
+               (size_t)op->copies[i].bytes);
     intptr_t p[MAX_PARAMETERS + 1] = {0};
     int n = 0;
     enum ptl_status status = PTL_OK;

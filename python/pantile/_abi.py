@@ -90,6 +90,40 @@ class JaggedPositionTime(ctypes.Structure):
         *tensors("emb pos_w ts_w out dout demb dpos_w dts_w")]
 
 
+class AttentionParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t),
+                *tensors("q k v out lse seq_offsets_q seq_offsets_k seqlens_k page_table"),
+                ("scale", c_float), ("window", c_int64)]
+
+
+class NsaParams(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("block", c_int64), ("stride", c_int64), ("select_block", c_int64), ("topk", c_int64),
+        ("n_init", c_int64), ("n_local", c_int64), ("window", c_int64), ("dense_len", c_int64),
+        ("scale", c_float), *tensors("q q_cmp k v k_swa v_swa kc vc"),
+        *tensors("seq_offsets_q seq_offsets_k seqlens_k page_table seq_offsets_kc page_table_c"),
+        ("score", c_int), ("pool", c_int), ("order", c_int), ("score_dtype", c_int),
+        *tensors("lse_in count gates"), ("gate_act", c_int),
+        *tensors("out out_cmp out_slc out_swa lse_cmp lse_slc lse_swa importance idx nsel")]
+
+
+class NsaCompressParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("block", c_int64), ("stride", c_int64), ("mode", c_int),
+                *tensors("x y seq_offsets seqlens page_table seq_offsets_y w pe")]
+
+
+class NsaAppendParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("block", c_int64), ("stride", c_int64), ("mode", c_int),
+                *tensors("seqlens_old seqlens_k k v seq_offsets k_pages v_pages page_table k_ring v_ring"),
+                *tensors("kc_pages vc_pages page_table_c slots w_k w_v pe_k pe_v")]
+
+
+class NsaDecode(ctypes.Structure):
+    """Where both have a name (k: new tokens, or the cache), an argument of it is append's."""
+    _fields_ = [("params", NsaParams), ("append", NsaAppendParams)]
+
+
 class Kind(IntEnum):
     """How an argument enters the frame. The numbers are those of python/torch_operators.c."""
     TENSOR = 0
@@ -105,6 +139,13 @@ class Kind(IntEnum):
         return self >= Kind.INT
 
 
+class DType(IntEnum):
+    """Of enum ptl_dtype."""
+    F32 = 1
+    I32 = 4
+    I64 = 5
+
+
 @dataclass(frozen=True)
 class Argument:
     name: str
@@ -116,23 +157,38 @@ class Argument:
 
 @dataclass(frozen=True)
 class Output:
-    """An array that the operator writes. Its element type is that of the argument `like`, or f32; its
-    shape that of `like` without the last `drop` axes, then the last axis of the argument `last`. With
-    `given` the shape is an argument of its own, <name>_shape; with `optional` the array is made
-    where the argument want_<name> says so."""
+    """An array that the operator writes. Its element type is `dtype`, or that of the argument `like`
+    (several names: the first that is given); its shape that of `like` without the last `drop` axes, then
+    the last axis of the argument `last`. With `given` the shape is an argument of its own, <name>_shape;
+    with `optional` the array is made where the argument want_<name> says so, or <name>_shape is not
+    empty."""
     name: str
     like: str
     drop: int = 0
     last: str | None = None
-    f32: bool = False
+    dtype: DType | None = None
     given: bool = False
     optional: bool = False
 
+    def model(self, arguments: Any) -> str:
+        """Which of `like` is among the arguments; where none is, the first."""
+        names = self.like.split()
+        return next((name for name in names if name in arguments), names[0])
+
     def shape(self, shapes: dict[str, tuple]) -> tuple:
         """From the shapes of the arguments."""
-        like = tuple(shapes[self.like])
+        like = tuple(shapes[self.model(shapes)])
         kept = like[:len(like) - self.drop]
         return kept if self.last is None else (*kept, shapes[self.last][-1])
+
+
+def locate(frame: Any, path: str) -> tuple[int, int]:
+    """(offset, bytes) of the field a.b of a frame."""
+    offset = 0
+    for name in path.split("."):
+        offset += getattr(frame, name).offset
+        frame = dict(frame._fields_)[name]
+    return offset, ctypes.sizeof(frame)
 
 
 def flatten(struct: Any, base: int = 0) -> Iterator[tuple[str, type, int]]:
@@ -162,12 +218,13 @@ class Operator:
     required  the tensors among them that are never absent
     without   fields that this operator does not use
     mutated   arguments that are written
+    copies    (field, field) of the frame: what the first holds is put into the second too
     context   whether the function takes one
     """
 
     def __init__(self, name: str, frame: Any, *, outputs: list[Output], required: str, call: str = "",
                  first: str = "", inits: tuple = (), without: str = "", mutated: str = "",
-                 context: bool = True):
+                 copies: dict[str, str] | None = None, context: bool = True):
         self.name, self.frame, self.inits, self.context = name, frame, inits, context
         self.outputs = {output.name: output for output in outputs}
         fields = {field: (ctype, offset) for field, ctype, offset in flatten(frame)}
@@ -175,6 +232,9 @@ class Operator:
         self.parameters = [(getattr(frame, field).offset, ctype, not issubclass(ctype, ctypes.Structure))
                            for field in call.split() for ctype in [dict(frame._fields_)[field]]]
         self.parameters = self.parameters or [(0, frame, False)]
+        # (from, to, bytes)
+        self.copies = [(locate(frame, source)[0], *locate(frame, target))
+                       for source, target in (copies or {}).items()]
         order = dict.fromkeys([*required.split(), *first.split(), *fields])
         self.arguments: dict[str, Argument] = {}
         for field in order:
@@ -214,6 +274,38 @@ _HSTU_INIT = ("params", "ptl_hstu_params_init"), ("grads", "ptl_hstu_grads_init"
 _PAGES = "k_pages v_pages page_offsets page_ids last_page_lens"
 _POSITION_TIME: dict[str, Any] = dict(frame=JaggedPositionTime, inits=(("", "ptl_jagged_position_time_init"),))
 
+_NSA: dict[str, Any] = dict(frame=NsaParams, inits=(("", "ptl_nsa_params_init"),))
+_NSA_BLOCKS = "block stride select_block"
+_NSA_SEQUENCES = "seq_offsets_q seq_offsets_k seqlens_k"
+_ALIKE = "block stride seqlens_k page_table page_table_c"  # of NsaAppendParams and NsaParams
+_NSA_CACHES = "k_pages v_pages kc_pages vc_pages"
+
+
+def _nsa(used: str) -> dict[str, Any]:
+    """For an operator over NsaParams that uses these fields and its results."""
+    unused = [name for name, _ in NsaParams._fields_ if name not in used.split()]
+    return dict(_NSA, without=" ".join(unused))
+
+
+def _rows(name: str, values: str) -> Output:
+    return Output(name, like="q", drop=1, last=values, optional=True)
+
+
+def _sums(name: str) -> Output:
+    return Output(name, like="q", drop=1, dtype=DType.F32, optional=True)
+
+
+_SCORES = [Output("importance", like="q", dtype=DType.F32, given=True, optional=True),
+           Output("idx", like="q", dtype=DType.I32, given=True, optional=True),
+           Output("nsel", like="q", dtype=DType.I32, given=True, optional=True)]
+
+
+def _nsa_results(values: str) -> list[Output]:
+    """Of the whole operator."""
+    return [Output("out", like="q", drop=1, last=values), _rows("out_cmp", values), _rows("out_slc", values),
+            _rows("out_swa", values), _sums("lse_cmp"), _sums("lse_slc"), _sums("lse_swa"), *_SCORES]
+
+
 OPERATORS = {operator.name: operator for operator in [
     Operator("hstu_forward", HstuParams, inits=(("", "ptl_hstu_params_init"),), required="q k v",
              first=_HSTU_FIRST, outputs=[Output("out", like="q", drop=1, last="v")]),
@@ -223,7 +315,7 @@ OPERATORS = {operator.name: operator for operator in [
                       Output("dbias", like="attn_bias", optional=True),
                       Output("dpos_table", like="pos_table", optional=True),
                       Output("dtime_table", like="time_table", optional=True),
-                      Output("ds", like="q", drop=2, f32=True, optional=True)]),
+                      Output("ds", like="q", drop=2, dtype=DType.F32, optional=True)]),
     Operator("hstu_kv_append", HstuKvAppend, inits=(("", "ptl_hstu_kv_append_params_init"),),
              required="k v seq_offsets n_cached k_pages v_pages page_offsets page_ids",
              mutated="k_pages v_pages", outputs=[]),
@@ -247,4 +339,35 @@ OPERATORS = {operator.name: operator for operator in [
              without="emb out", outputs=[Output("demb", like="dout", optional=True),
                                          Output("dpos_w", like="pos_w", optional=True),
                                          Output("dts_w", like="ts_w", optional=True)]),
+    Operator("attention_forward", AttentionParams, inits=(("", "ptl_attention_params_init"),), required="q k v",
+             first="seq_offsets_q", outputs=[Output("out", like="q", drop=1, last="v"), _sums("lse")]),
+    Operator("nsa_compress", NsaCompressParams, inits=(("", "ptl_nsa_compress_params_init"),), required="x",
+             outputs=[Output("y", like="x", given=True),
+                      Output("seq_offsets_y", like="x", dtype=DType.I64, given=True, optional=True)]),
+    Operator("nsa_append", NsaAppendParams, inits=(("", "ptl_nsa_append_params_init"),),
+             required="seqlens_old seqlens_k", mutated=f"{_NSA_CACHES} k_ring v_ring", outputs=[]),
+    Operator("nsa_compressed_attention", **_nsa(
+             f"{_NSA_BLOCKS} {_NSA_SEQUENCES} q q_cmp kc vc seq_offsets_kc page_table_c topk n_init n_local scale "
+             "score pool order score_dtype lse_in count"),
+             required="q kc", first="vc seq_offsets_q", outputs=[_rows("out_cmp", "vc"), _sums("lse_cmp"), *_SCORES]),
+    Operator("nsa_select", **_nsa(f"{_NSA_BLOCKS} {_NSA_SEQUENCES} importance count topk n_init n_local order"),
+             required="importance", first="seq_offsets_q",
+             outputs=[Output("idx", like="importance", dtype=DType.I32, given=True),
+                      Output("nsel", like="importance", drop=1, dtype=DType.I32, optional=True)]),
+    Operator("nsa_attend", **_nsa(
+             f"{_NSA_BLOCKS} {_NSA_SEQUENCES} q k v k_swa v_swa idx page_table window dense_len scale"),
+             required="q k v", first="idx seq_offsets_q",
+             outputs=[_rows("out_slc", "v"), _rows("out_swa", "v"), _sums("lse_slc"), _sums("lse_swa")]),
+    Operator("nsa_combine", **_nsa("gates out_cmp out_slc out_swa gate_act"), required="gates",
+             first="out_cmp out_slc out_swa", outputs=[Output("out", like="out_slc out_cmp out_swa")]),
+    Operator("nsa_forward", **_NSA, required="q k v gates", first="kc vc seq_offsets_q",
+             outputs=_nsa_results("v")),
+    Operator("nsa_decode", NsaDecode, call="append params", required="q gates seqlens_old seqlens_k k_pages v_pages",
+             inits=(("append", "ptl_nsa_append_params_init"), ("params", "ptl_nsa_params_init")),
+             first="k v seq_offsets_q kc_pages vc_pages page_table page_table_c", mutated=_NSA_CACHES,
+             without="kc vc seq_offsets seq_offsets_k seq_offsets_kc k_ring v_ring slots",
+             copies={**{f"append.{name}": f"params.{name}" for name in _ALIKE.split()},
+                     **{f"append.{name}": f"params.{name[:-len('_pages')]}" for name in _NSA_CACHES.split()},
+                     "params.seq_offsets_q": "append.seq_offsets"},
+             outputs=_nsa_results("v_pages")),
 ]}

@@ -133,6 +133,8 @@ def call(operator: _abi.Operator, context: Context | None, values: dict[str, Any
         offset, kind = operator.places[name]
         field = _field(name, kind, value, describe)
         ctypes.memmove(address + offset, ctypes.byref(field), ctypes.sizeof(field))
+    for source, target, size in operator.copies:
+        ctypes.memmove(address + target, address + source, size)
     parameters = [ctype.from_address(address + offset) if by_value else ctypes.c_void_p(address + offset)
                   for offset, ctype, by_value in operator.parameters]
     if operator.context:

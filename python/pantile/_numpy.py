@@ -14,11 +14,13 @@ from ._options import HstuOptions, numbers_for_words
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_OUTPUT_DTYPES = {1: np.float32, 4: np.int32, 5: np.int64}
 # bf16 is the type of ml_dtypes where that is installed, else its bits in uint16.
 _DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "uint16": 3, "int32": 4, "int64": 5, "uint8": 6, "bool": 6}
 _INDEX = {"seq_offsets", "seq_offsets_q", "seq_offsets_k", "seqused_q", "seqused_k", "num_contexts",
           "num_targets", "page_offsets", "page_ids", "last_page_lens", "n_cached", "lengths", "position_start",
-          "x_offsets", "out_offsets", "left_offsets", "right_offsets", "last_offsets"}
+          "x_offsets", "out_offsets", "left_offsets", "right_offsets", "last_offsets", "seqlens_k", "seqlens_old",
+          "seqlens", "page_table", "page_table_c", "seq_offsets_kc", "slots", "count", "idx"}
 
 
 def _describe(name: str, array: np.ndarray) -> _abi.Tensor:
@@ -68,15 +70,16 @@ def _run(name: str, context: Context | None, arguments: dict[str, Any], results:
             values[key] = value if operator.arguments[key].kind.is_number else _array(key, value, index)
     for key, value in results.items():
         output = operator.outputs[key]
-        if output.like not in values:
-            raise Error("PTL_ERR_PARAM", f"{key}: wanted, but {output.like} is not given")
+        like = output.model(values)
+        for missing in {like, output.last} - values.keys() - {None}:
+            raise Error("PTL_ERR_PARAM", f"{key}: wanted, but {missing} is not given")
         if value is None or isinstance(value, tuple):
             shape = value or output.shape({name: np.shape(array) for name, array in values.items()})
-            results[key] = np.empty(shape, np.float32 if output.f32 else values[output.like].dtype)
+            results[key] = np.empty(shape, _OUTPUT_DTYPES[output.dtype] if output.dtype else values[like].dtype)
         else:
             results[key] = _output(key, value)
     for key, argument in operator.arguments.items():
-        if argument.mutated:
+        if argument.mutated and arguments.get(key) is not None:
             _output(key, arguments[key])
     call(operator, context, {**values, **results}, _describe)
     return results

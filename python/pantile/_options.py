@@ -1,4 +1,4 @@
-"""The options of HSTU attention, which NumPy and torch functions share, and the words among them."""
+"""The options of HSTU and of sparse attention, which NumPy and torch functions share, and the words among them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,48 @@ class HstuOptions(TypedDict, total=False):
     last_page_lens: Array  # [B]: tokens in the last page
 
 
+class NsaOptions(TypedDict, total=False):
+    """Options of the sparse attention functions, each of which takes those that docs/nsa.md says it reads.
+    Index arrays are int32 or int64. docs/nsa.md has formulas and pictures.
+
+    T query rows; the dense layout has [B, Q] instead. Hq query heads, Hk kv heads.
+    """
+
+    block: int  # l, tokens that a compressed key stands for; default 32
+    stride: int  # d, tokens between them; divides block and select_block; default 16
+    select_block: int  # tokens of a selection block; default 64
+    topk: int  # blocks that a row and kv head selects, forced ones included; default 16
+    n_init: int  # first blocks, always selected; default 1
+    n_local: int  # newest blocks, the row's own included, always selected; default 2
+    window: int  # sliding window in tokens, the row's own included; default 512; 0: no sliding branch
+    dense_len: int  # rows with t + 1 < dense_len attend to all blocks; default 0
+    scale: float  # default D^-1/2
+    score: str  # "overlap" (default), "plus", "ascend"
+    pool: str  # "sum" (default), "max"
+    order: str  # of the selected blocks in idx: "index" (default), "score"
+    score_dtype: str  # "float32" (default); "float16", "bfloat16": probabilities are rounded to it
+    gate_act: str  # "none" (default), "sigmoid"
+    q_cmp: Array  # queries of the compressed branch; default q
+    k_swa: Array  # keys and values of the sliding branch; default k, v
+    v_swa: Array
+    seq_offsets_k: Array  # [B+1]: jagged k; default seq_offsets_q
+    seqlens_k: Array  # [B]: tokens of each sequence; default the rows of k; required with page_table
+    page_table: Array  # [B, M]: pages of k and v, which are then [pages, page, Hk, D]
+    seq_offsets_kc: Array  # [B+1]: jagged kc and vc
+    page_table_c: Array  # [B, Mc]: pages of kc and vc
+    lse_in: Array  # f32 [T, Hq]: normalises the compressed branch instead of its own sum
+    count: Array  # [T, Hk]: fewer than topk blocks for a row
+
+
 HSTU_WORDS = {"bias_rows": ("query", "key"), "time_query": ("next", "own")}
+NSA_WORDS = {"score": ("overlap", "plus", "ascend"), "pool": ("sum", "max"), "order": ("index", "score"),
+             "gate_act": ("none", "sigmoid"), "mode": ("mean", "weighted"),
+             "score_dtype": ("float32", "float16", "bfloat16")}
+_FIRST = {"score_dtype": 1}  # numbers of enums that do not begin at 0
 
 
-def numbers_for_words(options: Any) -> None:
+def numbers_for_words(options: Any, words: dict[str, tuple[str, ...]] = HSTU_WORDS) -> None:
     """Replaces the words of options, in place."""
-    for name, words in HSTU_WORDS.items():
+    for name, choices in words.items():
         if name in options:
-            options[name] = word(name, options[name], words)
+            options[name] = word(name, options[name], choices) + _FIRST.get(name, 0)

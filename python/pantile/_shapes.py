@@ -1,8 +1,11 @@
-"""Shapes of what the jagged functions make. For anything that has a shape."""
+"""Shapes of what the jagged functions and sparse attention make. For anything that has a shape."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from ._abi import OPERATORS, Operator
+from ._library import Error
 
 
 def row(x: Any, offsets: Any) -> tuple:
@@ -24,3 +27,72 @@ def split(left_offsets: Any, right_offsets: Any, n_left: int | None, n_right: in
     n_sequences = len(left_offsets if left_offsets is not None else right_offsets) - 1
     return [(n_sequences, n) if offsets is None else (int(offsets[-1]) if n is None else n,)
             for offsets, n in ((left_offsets, n_left), (right_offsets, n_right))]
+
+
+def nsa_compressed_length(s: int, block: int = 32, stride: int = 16) -> int:
+    """Complete compression blocks of s tokens."""
+    return 0 if s < block else (s - block) // stride + 1
+
+
+def _lengths(seq_offsets: Any, seqlens: Any, rows: int) -> Any:
+    """[B], or a number for all sequences."""
+    if seqlens is not None:
+        return seqlens
+    return rows if seq_offsets is None else seq_offsets[1:] - seq_offsets[:-1]
+
+
+def selection_blocks(seq_offsets: Any, seqlens: Any, rows: int, select_block: int) -> int:
+    """Selection blocks of the longest sequence."""
+    longest = _lengths(seq_offsets, seqlens, rows)
+    if not isinstance(longest, int) and hasattr(longest, "max"):
+        longest = int(longest.max()) if longest.shape[0] else 0
+    return (longest + select_block - 1) // select_block
+
+
+def check_wanted(operator: Operator, want: Any) -> None:
+    for item in want:
+        if item not in operator.outputs:
+            raise Error("PTL_ERR_PARAM", f"want: {item!r}, expected some of {', '.join(operator.outputs)}")
+
+
+# Whose heads are the kv heads, and whose rows the tokens of a dense sequence.
+_KEYS = {"nsa_compressed_attention": ("kc", "q"), "nsa_select": ("importance", "importance"),
+         "nsa_forward": ("k", "k"), "nsa_decode": ("k_pages", "k_pages")}
+
+
+def nsa_results(name: str, arguments: dict[str, Any], wanted: Any, n_blocks: int | None) -> dict[str, tuple]:
+    """Shapes of those of idx, nsel and importance that are in `wanted`. n_blocks: columns of importance, if
+    they are not to be taken from the lengths."""
+    if name not in _KEYS or not {"idx", "nsel", "importance"} & set(wanted):
+        return {}
+    keys, tokens = (arguments[key] for key in _KEYS[name])
+    numbers = {key: arguments.get(key, OPERATORS[name].arguments[key].default) for key in ("topk", "select_block")}
+    leading, heads = tuple(arguments[OPERATORS[name].outputs["idx"].like].shape[:-2]), keys.shape[-2]
+    shapes = {"idx": (*leading, heads, numbers["topk"]), "nsel": (*leading, heads)}
+    if "importance" in wanted:
+        if n_blocks is None:
+            offsets = arguments.get("seq_offsets_k", arguments.get("seq_offsets_q"))
+            n_blocks = selection_blocks(offsets, arguments.get("seqlens_k"), tokens.shape[1], numbers["select_block"])
+        shapes["importance"] = (*leading, heads, n_blocks)
+    return {key: shape for key, shape in shapes.items() if key in wanted}
+
+
+def nsa_compress_results(arguments: dict[str, Any], rows: int | None) -> dict[str, tuple]:
+    """Shapes of y and seq_offsets_y. rows: of y, if not as many as there are blocks."""
+    x, page_table, seqlens = (arguments.get(key) for key in ("x", "page_table", "seqlens"))
+    seq_offsets = arguments.get("seq_offsets")
+    block, stride = (arguments.get(key, OPERATORS["nsa_compress"].arguments[key].default) for key in ("block", "stride"))
+    if block < 1 or stride < 1 or block % stride:
+        raise Error("PTL_ERR_PARAM", f"stride: {stride}, expected a divisor of block {block}")
+    if page_table is not None and seqlens is None or page_table is None and seq_offsets is None and x.ndim == 3:
+        missing = "seq_offsets" if page_table is None else "seqlens"
+        raise Error("PTL_ERR_NULL", f"{missing}: missing, expected with an x of this layout")
+    dense = x.ndim == 4 and page_table is None
+    if rows is None and dense and seqlens is None:
+        rows = nsa_compressed_length(x.shape[1], block, stride)
+    elif rows is None:
+        blocks = [nsa_compressed_length(n, block, stride) for n in _lengths(seq_offsets, seqlens, 0).tolist()]
+        rows = max(blocks, default=0) if dense else sum(blocks)
+    leading = (x.shape[0], rows) if dense else (rows,)
+    n = seqlens.shape[0] if seqlens is not None else n_sequences(x, seq_offsets)
+    return {"y": (*leading, *x.shape[-2:]), "seq_offsets_y": (n + 1,)}

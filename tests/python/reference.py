@@ -1,7 +1,8 @@
-"""HSTU attention and its layer in double, by torch's own operations and autograd, from docs/hstu.md. Shares nothing
-with the package."""
+"""HSTU attention and its layer in double, by torch's own operations and autograd, from docs/hstu.md; sparse attention
+in NumPy's doubles, from docs/nsa.md. Shares nothing with the package."""
 
 import hstu_numpy
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -71,3 +72,83 @@ def layer(p, x, offsets, heads, dqk, dv, scaling_seqlen, *, alpha, eps=1e-6, act
     y = {"y": y, "uay": torch.cat([u, flat, y], -1), "uny": torch.cat([u, normed, y], -1)}[combine]
     out = F.linear(y, p["out.weight"], p.get("out.bias"))
     return x + out if residual else out
+
+
+# ---- Sparse attention: one sequence, rows one by one ----------------------------------------------
+# q [Q, Hq, D] are the last rows of k [S, Hk, D], v [S, Hk, Dv].
+
+def nsa_compress(x, block, stride, w=None, pe=0.0):
+    x = np.asarray(x, float)
+    n = 0 if len(x) < block else (len(x) - block) // stride + 1
+    w = np.full((block, x.shape[1]), 1 / block) if w is None else w
+    rows = [(w[:, :, None] * (x[i * stride:i * stride + block] + pe)).sum(0) for i in range(n)]
+    return np.array(rows).reshape(n, *x.shape[1:])
+
+
+def softmax(q, keys, values, scale, lse=None):
+    """(out [G, Dv], lse [G], P [G, n]) of the heads q [G, D] over keys [n, D]; lse given: normalises instead."""
+    s = scale * q @ keys.T
+    if lse is None:
+        top = s.max(1, initial=-np.inf, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lse = (top + np.log(np.exp(s - top).sum(1, keepdims=True)))[:, 0] if len(keys) else np.full(len(q), -np.inf)
+    p = np.where(np.isneginf(lse)[:, None], 0.0, np.exp(s - np.where(np.isneginf(lse), 0.0, lse)[:, None]))
+    return p @ values, lse, p
+
+
+def heads_of(x, group):
+    """The last but one axis as [Hk, G]."""
+    return x.reshape(*x.shape[:-2], -1, group, x.shape[-1])
+
+
+def nsa_scores(q, kc, vc, length, *, block, stride, select_block, scale, score="overlap", pool="sum", lse_in=None):
+    """out_cmp, lse_cmp, importance [Q, Hk, blocks]."""
+    n_rows, n_kv, group = len(q), kc.shape[1], q.shape[1] // kc.shape[1]
+    a, b = select_block // stride, block // stride
+    first = {"overlap": 1 - b, "plus": 0, "ascend": 2 - b}[score]
+    out, lse = np.zeros((n_rows, n_kv, group, vc.shape[2])), np.zeros((n_rows, n_kv, group))
+    importance = np.zeros((n_rows, n_kv, -(-length // select_block)))
+    for i, g in np.ndindex(n_rows, n_kv):
+        t = length - n_rows + i
+        n = max(0, (t + 1 - block) // stride + 1)
+        given = None if lse_in is None else lse_in.reshape(n_rows, n_kv, group)[i, g]
+        out[i, g], lse[i, g], p = softmax(heads_of(q, group)[i, g], kc[:n, g], vc[:n, g], scale, given)
+        p = p.sum(0)
+        for j in range(importance.shape[2]):
+            taken = [(min(x + 1, a, b, a + b - 1 - x), p[a * j + first + x]) for x in range(a + b - 1)
+                     if 0 <= a * j + first + x < n]
+            importance[i, g, j] = (sum(c * value for c, value in taken) if pool == "sum" else
+                                   max((value for _, value in taken), default=-np.inf))
+    return out.reshape(*q.shape[:2], vc.shape[2]), lse.reshape(q.shape[:2]), importance
+
+
+def nsa_select(importance, length, *, select_block, topk, n_init, n_local, order="index", count=None):
+    idx = np.full((*importance.shape[:2], topk), -1)
+    for i, g in np.ndindex(importance.shape[:2]):
+        own = (length - len(importance) + i) // select_block
+        rank = sorted(range(own + 1), key=lambda j: (not (j < n_init or j > own - n_local), -importance[i, g, j], j))
+        taken = rank[:topk if count is None else min(topk, count[i, g])]
+        idx[i, g, :len(taken)] = sorted(taken) if order == "index" else taken
+    return idx
+
+
+def nsa_attend(q, k, v, idx, *, select_block, window, scale, dense_len=0, k_swa=None, v_swa=None):
+    """out_slc, lse_slc, out_swa, lse_swa."""
+    k_swa, v_swa = (k, v) if k_swa is None else (k_swa, v_swa)
+    n_rows, n_kv, group = len(q), k.shape[1], q.shape[1] // k.shape[1]
+    outs, sums = np.zeros((2, n_rows, n_kv, group, v.shape[2])), np.zeros((2, n_rows, n_kv, group))
+    for i, g in np.ndindex(n_rows, n_kv):
+        t = len(k) - n_rows + i
+        blocks = range(t // select_block + 1) if t + 1 < dense_len else [j for j in idx[i, g] if 0 <= j * select_block <= t]
+        selected = [s for j in blocks for s in range(j * select_block, min((j + 1) * select_block, t + 1))]
+        sliding = list(range(max(0, t + 1 - window), t + 1))
+        for branch, (tokens, keys, values) in enumerate([(selected, k, v), (sliding, k_swa, v_swa)]):
+            outs[branch, i, g], sums[branch, i, g], _ = softmax(heads_of(q, group)[i, g], keys[tokens, g], values[tokens, g], scale)
+    shape = q.shape[:2]
+    return (outs[0].reshape(*shape, v.shape[2]), sums[0].reshape(shape),
+            outs[1].reshape(*shape, v.shape[2]), sums[1].reshape(shape))
+
+
+def full_attention(q, k, v, scale, window=None):
+    """out, lse."""
+    return nsa_attend(q, k, v, np.full((len(q), k.shape[1], 1), -1), select_block=1, window=window or len(k), scale=scale)[2:]

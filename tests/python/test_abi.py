@@ -12,6 +12,8 @@ from pantile import _abi, _library
 STRUCTS = {"ptl_tensor": _abi.Tensor, "ptl_jagged": _abi.Jagged, "ptl_hstu_params": _abi.HstuParams,
            "ptl_hstu_grads": _abi.HstuGrads, "ptl_hstu_kv_append_params": _abi.HstuKvAppend,
            "ptl_jagged_position_time_params": _abi.JaggedPositionTime,
+           "ptl_attention_params": _abi.AttentionParams, "ptl_nsa_params": _abi.NsaParams,
+           "ptl_nsa_compress_params": _abi.NsaCompressParams, "ptl_nsa_append_params": _abi.NsaAppendParams,
            "ptl_context_options": _library._ContextOptions, "ptl_context_info": _library._ContextInfo}
 
 

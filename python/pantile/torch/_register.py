@@ -15,10 +15,16 @@ from typing import Any
 import torch
 
 from .. import _abi
-from .._abi import Kind
+from .._abi import DType, Kind
 from .._library import load
 
-SHAPE, WANT = 7, 8  # kinds of arguments that only torch operators have
+# Kinds of arguments that only torch operators have. WANTED_SHAPE: empty for a result that is not wanted.
+SHAPE, WANT, WANTED_SHAPE = 7, 8, 9
+TORCH_DTYPES = {DType.F32: torch.float32, DType.I32: torch.int32, DType.I64: torch.int64}
+
+
+# torch's functionalization of operators that write passes arguments by name, and has a `mode` of its own.
+RENAMED = {"mode": "compress_mode"}
 
 
 class _Argument(ctypes.Structure):
@@ -26,11 +32,16 @@ class _Argument(ctypes.Structure):
 
 
 class _Output(ctypes.Structure):
-    _fields_ = [(name, c_int32) for name in ("offset", "like", "drop", "last", "f32", "argument")]
+    _fields_ = [("offset", c_int32), ("like", c_int32 * 3),
+                *((name, c_int32) for name in ("drop", "last", "dtype", "argument"))]
 
 
 class _Parameter(ctypes.Structure):
     _fields_ = [("offset", c_int32), ("by_value", c_int32)]
+
+
+class _Copy(ctypes.Structure):
+    _fields_ = [("source", c_int32), ("target", c_int32), ("bytes", c_int32)]
 
 
 class _Operator(ctypes.Structure):
@@ -38,38 +49,39 @@ class _Operator(ctypes.Structure):
                 ("arguments", ctypes.POINTER(_Argument)), ("outputs", ctypes.POINTER(_Output)),
                 *((name, c_int32) for name in ("frame_bytes", "n_arguments", "n_outputs", "n_parameters",
                                                "wants_context")),
-                ("parameters", _Parameter * 5)]
+                ("parameters", _Parameter * 5), ("n_copies", c_int32), ("copies", _Copy * 12)]
 
 
 class TorchOperator:
-    """A torch operator over an operator of _abi.py. only: its arguments, if not all. into: results that are
-    always wanted are arguments, which are written."""
+    """A torch operator over an operator of _abi.py. only: its arguments, if not all; its results are then
+    those that are always wanted. into: these are arguments, which are written."""
 
     def __init__(self, name: str, operator: _abi.Operator, only: tuple[str, ...] = (), into: bool = False):
         self.name, self.operator = name, operator
-        outputs = operator.outputs.values()
+        self.outputs = outputs = [o for o in operator.outputs.values() if not (only and o.optional)]
         self.written = [output.name for output in outputs if into and not output.optional]
         self.results = [output for output in outputs if output.name not in self.written]
-        arguments = [(a.name, a.kind, a.name) for a in operator.arguments.values() if not only or a.name in only]
-        # (name, kind, field of the frame)
+        arguments = [(RENAMED.get(a.name, a.name), a.kind, a.name) for a in operator.arguments.values() if not only or a.name in only]
+        # (name in the schema, kind, field of the frame)
         self.arguments = [
             *(argument for argument in arguments if argument[1] is Kind.TENSOR),
             *((output, Kind.TENSOR, output) for output in self.written),
-            *((f"{output.name}_shape", SHAPE, output.name) for output in outputs if output.given),
+            *((f"{o.name}_shape", SHAPE, o.name) for o in outputs if o.given and not o.optional),
             *(argument for argument in arguments if argument[1] is not Kind.TENSOR),
-            *((f"want_{output.name}", WANT, output.name) for output in outputs if output.optional)]
+            *((f"{o.name}_shape", WANTED_SHAPE, o.name) if o.given else (f"want_{o.name}", WANT, o.name)
+              for o in outputs if o.optional)]
         self.names = [name for name, _, _ in self.arguments]
 
     def _declare(self, name: str, kind: int) -> str:
-        argument = self.operator.arguments.get(name)
+        argument = self.operator.arguments.get({new: old for old, new in RENAMED.items()}.get(name, name))
         if name in self.written or argument and argument.mutated:
-            return f"Tensor({name}!) {name}"
+            return f"Tensor({name}!) {name}" if kind == Kind.TENSOR else f"Tensor({name}!)? {name}=None"
         default = argument and argument.default
         return {Kind.TENSOR: f"Tensor {name}", Kind.OPTIONAL_TENSOR: f"Tensor? {name}=None",
                 Kind.DATA: f"Tensor? {name}=None", Kind.INT: f"SymInt {name}={default}",
                 Kind.ENUM: f"int {name}={default}", Kind.FLOAT: f"float {name}={default}",
                 Kind.OPTIONAL_FLOAT: f"float? {name}=None", SHAPE: f"SymInt[] {name}",
-                WANT: f"bool {name}=False"}[kind]
+                WANT: f"bool {name}=False", WANTED_SHAPE: f"SymInt[] {name}=[]"}[kind]
 
     def schema(self) -> str:
         arguments = ", ".join(self._declare(name, kind) for name, kind, _ in self.arguments)
@@ -80,13 +92,15 @@ class TorchOperator:
         operator = self.operator
         place = {name: offset for name, (offset, _) in operator.places.items()}
         arguments = [_Argument(name.encode(), kind, place[field]) for name, kind, field in self.arguments]
-        outputs = [_Output(place[o.name], place[o.like], o.drop, -1 if o.last is None else place[o.last], o.f32,
-                           o.name in self.written) for o in operator.outputs.values()]
+        outputs = [_Output(place[o.name], (c_int32 * 3)(*([place[name] for name in o.like.split()] + [-1, -1])[:3]),
+                           o.drop, -1 if o.last is None else place[o.last], o.dtype or 0, o.name in self.written)
+                   for o in self.outputs]
         parameters = [_Parameter(offset, by_value) for offset, _, by_value in operator.parameters]
         return _Operator(
             self.name.encode(), self.schema().encode(), ctypes.cast(operator.function, c_void_p), operator.template,
             (_Argument * len(arguments))(*arguments), (_Output * len(outputs))(*outputs), len(operator.template),
-            len(arguments), len(outputs), len(parameters), operator.context, (_Parameter * 5)(*parameters))
+            len(arguments), len(outputs), len(parameters), operator.context, (_Parameter * 5)(*parameters),
+            len(operator.copies), (_Copy * 12)(*(_Copy(*copy) for copy in operator.copies)))
 
     def fake(self, *positional: Any, **named: Any) -> Any:
         """Results without memory, for tracing."""
@@ -94,12 +108,13 @@ class TorchOperator:
         shapes: Any = {name: value.shape for name, value in values.items() if isinstance(value, torch.Tensor)}
         results = []
         for output in self.results:
-            if output.optional and not values.get(f"want_{output.name}"):
+            given = values.get(f"{output.name}_shape")
+            if output.optional and not (given if output.given else values.get(f"want_{output.name}")):
                 results.append(values[self.names[0]].new_empty(0, dtype=torch.float32))
                 continue
-            like = values[output.like]
-            shape = values[f"{output.name}_shape"] if output.given else output.shape(shapes)
-            results.append(like.new_empty(shape, dtype=torch.float32 if output.f32 else like.dtype))
+            like = values[output.model(shapes)]
+            shape = given if output.given else output.shape(shapes)
+            results.append(like.new_empty(shape, dtype=TORCH_DTYPES[output.dtype] if output.dtype else like.dtype))
         return results[0] if len(results) == 1 else tuple(results) if results else None
 
 
@@ -114,7 +129,7 @@ def _register() -> None:
     forward, backward = _abi.OPERATORS["hstu_forward"], _abi.OPERATORS["hstu_backward"]
     operators += [TorchOperator(f"{operator.name}_into", operator, into=True) for operator in (forward, backward)]
     # Every argument in a schema costs a call 80 ns, given or not.
-    operators += [TorchOperator("_hstu_forward_usual", forward, only=HSTU_USUAL)]
+    operators += [TorchOperator(f"_{name}_usual", _abi.OPERATORS[name], only=only) for name, only in USUAL.items()]
 
     raw = (_Operator * len(operators))(*(operator.raw() for operator in operators))
     _keep.append(raw)
@@ -131,5 +146,12 @@ def _register() -> None:
             _library.impl(registered.name, torch.library.fallthrough_kernel, "Autograd")
 
 
+_NSA_USUAL = ("seq_offsets_q", "page_table", "page_table_c", "block", "stride", "select_block", "topk", "n_init",
+              "n_local", "window", "scale")
 HSTU_USUAL = ("q", "k", "v", "seq_offsets_q", "scaling_seqlen", "alpha", "num_targets", "num_contexts")
+# Arguments of operators that exist a second time with these alone, and with the results that are always made.
+USUAL = {"hstu_forward": HSTU_USUAL,
+         "nsa_forward": ("q", "k", "v", "gates", "kc", "vc", "seq_offsets_kc", "seqlens_k", *_NSA_USUAL),
+         "nsa_decode": ("q", "gates", "seqlens_old", "seqlens_k", "k", "v", "k_pages", "v_pages", "kc_pages",
+                        "vc_pages", *_NSA_USUAL)}
 _register()
