@@ -33,7 +33,7 @@ def best(fn, rounds=100, calls=300):
 # ---- Overhead ------------------------------------------------------------------------------------
 
 def overhead():
-    """A call on two sequences of one row, beside the same call of the C function, prepared once."""
+    """A call on two sequences of one row (sparse attention: of one), beside the same call of the C function, prepared once."""
     import numpy as np
     import pantile
     import pantile.torch as pt
@@ -58,6 +58,13 @@ def overhead():
         rows["hstu_attention, no_grad"] = best(lambda: pt.hstu_attention(x, x, x, offsets, scaling_seqlen=8))
         rows["the same with a window and two tables"] = best(
             lambda: pt.hstu_attention(x, x, x, offsets, scaling_seqlen=8, window_left=3, **tables))
+        row, gates = x[:1, None], torch.zeros(1, 1, 1, 3)
+        caches, table = [torch.zeros(1, 4, 1, 4) for _ in range(4)], torch.tensor([[0]])
+        small = dict(block=2, stride=1, select_block=2, topk=2, n_local=1, window=2)
+        rows["attention_forward"] = best(lambda: pt.attention_forward(row, row, row))
+        rows["nsa_forward"] = best(lambda: pt.nsa_forward(row, row, row, gates, **small))
+        rows["nsa_decode on four caches"] = best(lambda: pt.nsa_decode(
+            row, gates, offsets[:1], offsets[1:2], *caches, k=row, v=row, page_table=table, page_table_c=table, **small))
         rows["jagged_to_padded, no_grad"] = best(lambda: pt.jagged_to_padded(x, offsets, 2))
     x.requires_grad_()
     rows["hstu_attention, with autograd"] = best(lambda: pt.hstu_attention(x, x, x, offsets, scaling_seqlen=8))

@@ -177,7 +177,10 @@ def test_opcheck():
             (ops.nsa_append, lengths, dict(new, k_pages=pages[0], v_pages=pages[1], kc_pages=pages[2], block=2, stride=1)),
             (ops.nsa_decode, (q[:, :1], gates[:, :1], *lengths, *pages[:2]),
              dict(new, kc_pages=pages[2], vc_pages=pages[3], nsel_shape=[2, 1, 2], **small))]:
-        check(operator.default, arguments, named)
+        # The other one traces, which test_compile does for all of them.
+        utils = ("test_schema", "test_autograd_registration", "test_faketensor")
+        check(operator.default, arguments, named, test_utils=utils)
+    check(ops.nsa_decode.default, arguments, named, test_utils="test_aot_dispatch_dynamic")
 
 
 def test_compile():
@@ -187,20 +190,19 @@ def test_compile():
         kc = pt.nsa_compress(k, **CACHE)
         prompt = pt.nsa_forward(q, k, v, gates, kc=kc, vc=pt.nsa_compress(v, **CACHE), want=["idx"], **OPTIONS)
         k_pages, v_pages, kc_pages, vc_pages = pages
-        pt.nsa_append(lengths * 0, lengths, k=k, v=v, k_pages=k_pages, v_pages=v_pages, kc_pages=kc_pages, vc_pages=vc_pages,
-                      **TABLES, **CACHE)
-        step = pt.nsa_decode(q[:, :1] + 1, gates[:, :1], lengths, lengths + 1, *pages, k=k[:, :1], v=v[:, :1], **TABLES, **OPTIONS)
-        return prompt["out"] * 2, prompt["idx"], step + 1, pt.attention_forward(q, k, v, window=window)
+        pt.nsa_append(lengths[0], lengths[1], k=k, v=v, k_pages=k_pages, v_pages=v_pages, kc_pages=kc_pages,
+                      vc_pages=vc_pages, **TABLES, **CACHE)
+        step = pt.nsa_decode(q[:, :1], gates[:, :1], lengths[1], lengths[2], *pages, k=k[:, :1], v=v[:, :1], **TABLES, **OPTIONS)
+        return prompt["out"], prompt["idx"], step, pt.attention_forward(q, k, v, window=window)
 
     compiled = torch.compile(program, fullgraph=True, dynamic=True)
     for rows in (12, 17):
-        tensors, lengths = dense(rows), torch.tensor([rows, rows])
+        tensors, lengths = dense(rows), [torch.tensor([n, n]) for n in (0, rows, rows + 1)]
         results = []
         for fn in (program, compiled):
             pages = caches()
             results.append([*fn(*tensors, pages, lengths, rows - 3), *pages])
-        for eager, other in zip(*results):
-            assert torch.allclose(eager, other, rtol=1e-6, atol=1e-7)
+        assert all(map(torch.equal, *results))
 
 
 def test_inference_mode_and_meta_tensors():
@@ -240,7 +242,7 @@ def test_refusals_before_the_operator():
         pt.nsa_forward(q, k, v, gates, OFFSETS, want=["lse"])
     with pytest.raises(pantile.Error, match="pool: 'mean', expected one of sum, max"):
         pt.nsa_forward(q, k, v, gates, OFFSETS, pool="mean")
-    with pytest.raises(RuntimeError, match="blocks"):
+    with pytest.raises(TypeError, match="nsa_forward: unknown argument 'blocks'"):
         pt.nsa_forward(q, k, v, gates, OFFSETS, blocks=4)
     with pytest.raises(RuntimeError, match="out_slc: missing, but a result is shaped like it"):
         pt.nsa_combine(gates)
@@ -273,14 +275,11 @@ def fla_definition(q, k, v, g_cmp, g_slc, g_swa, block_indices, block_counts, si
     return torch.from_numpy(out)
 
 
-@pytest.mark.parametrize("dtype, bound", [(torch.float32, 2e-5), (torch.bfloat16, 3e-2)], ids=str)
 @pytest.mark.parametrize("window", [0, 7])
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("given, dtype", [(False, torch.float32), (True, torch.float32), (False, torch.bfloat16)])
 @pytest.mark.parametrize("counts", [3, "tensor"])
-def test_fla(dtype, bound, window, given, counts):
-    if given and dtype != torch.float32:
-        pytest.skip("said by the other types")
-    lengths = [37, 3, 20]
+def test_fla(window, given, dtype, counts):
+    """cu_seqlens = one by one = the definition (halves: only the first two)."""
     offsets = torch.tensor([0, 37, 40, 60], dtype=torch.int32)
     q, k, v, g = inputs(60, heads=(4, 2), dtype=dtype)
     g_cmp, g_slc, g_swa = g.sigmoid().unbind(-1)
@@ -302,8 +301,7 @@ def test_fla(dtype, bound, window, given, counts):
         assert torch.equal(alone[0], out[0, rows])
         if dtype == torch.float32:
             here = [x[rows] if isinstance(x, torch.Tensor) else x for x in arguments]
-            assert ref.error(alone[0], fla_definition(*here, 4, window, 0.4)) < bound
-    assert len(lengths) == 3
+            assert ref.error(alone[0], fla_definition(*here, 4, window, 0.4)) < 2e-5
 
 
 def test_fla_defaults_and_refusals():

@@ -83,6 +83,13 @@ class TorchOperator:
                 Kind.OPTIONAL_FLOAT: f"float? {name}=None", SHAPE: f"SymInt[] {name}",
                 WANT: f"bool {name}=False", WANTED_SHAPE: f"SymInt[] {name}=[]"}[kind]
 
+    def defaults(self) -> dict[str, Any]:
+        """The arguments in their order, as a call without them has them; tensors None."""
+        arguments = self.operator.arguments
+        special = {SHAPE: (), WANT: False, WANTED_SHAPE: ()}
+        return {name: special[kind] if kind in special else arguments[field].default if field in arguments else None
+                for name, kind, field in self.arguments}
+
     def schema(self) -> str:
         arguments = ", ".join(self._declare(name, kind) for name, kind, _ in self.arguments)
         results = [f"Tensor {output.name}" for output in self.results]
@@ -151,6 +158,7 @@ _NSA_USUAL = ("seq_offsets_q", "page_table", "page_table_c", "block", "stride", 
 HSTU_USUAL = ("q", "k", "v", "seq_offsets_q", "scaling_seqlen", "alpha", "num_targets", "num_contexts")
 # Arguments of operators that exist a second time with these alone, and with the results that are always made.
 USUAL = {"hstu_forward": HSTU_USUAL,
+         "attention_forward": ("q", "k", "v", "seq_offsets_q", "seqlens_k", "page_table", "scale", "window"),
          "nsa_forward": ("q", "k", "v", "gates", "kc", "vc", "seq_offsets_kc", "seqlens_k", *_NSA_USUAL),
          "nsa_decode": ("q", "gates", "seqlens_old", "seqlens_k", "k", "v", "k_pages", "v_pages", "kc_pages",
                         "vc_pages", *_NSA_USUAL)}
