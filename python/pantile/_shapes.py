@@ -50,9 +50,27 @@ def selection_blocks(seq_offsets: Any, seqlens: Any, rows: int, select_block: in
 
 
 def check_wanted(operator: Operator, want: Any) -> None:
+    if isinstance(want, str):
+        raise Error("PTL_ERR_PARAM", f"want: {want!r}, expected a list of names")
     for item in want:
         if item not in operator.outputs:
             raise Error("PTL_ERR_PARAM", f"want: {item!r}, expected some of {', '.join(operator.outputs)}")
+
+
+def _check_axes(name: str, array: Any) -> None:
+    if array.ndim not in (3, 4):
+        raise Error("PTL_ERR_LAYOUT", f"{name}: {array.ndim} axes, expected 3 to 4")
+
+
+def _counts(name: str, arguments: dict[str, Any], names: tuple[str, ...], least: int) -> list[int]:
+    """Numbers that shapes are made of, or their defaults."""
+    values = [arguments.get(key, OPERATORS[name].arguments[key].default) for key in names]
+    for key, value in zip(names, values):
+        if isinstance(value, (str, float)):
+            raise Error("PTL_ERR_PARAM", f"{key}: {value!r}, expected a number")
+        if value < least:
+            raise Error("PTL_ERR_PARAM", f"{key}: {value}, expected {least} or more")
+    return values
 
 
 # Whose heads are the kv heads, and whose rows the tokens of a dense sequence.
@@ -65,14 +83,17 @@ def nsa_results(name: str, arguments: dict[str, Any], wanted: Any, n_blocks: int
     they are not to be taken from the lengths."""
     if name not in _KEYS or not {"idx", "nsel", "importance"} & set(wanted):
         return {}
+    like = OPERATORS[name].outputs["idx"].like
+    for key in (*_KEYS[name], like):
+        _check_axes(key, arguments[key])
     keys, tokens = (arguments[key] for key in _KEYS[name])
-    numbers = {key: arguments.get(key, OPERATORS[name].arguments[key].default) for key in ("topk", "select_block")}
-    leading, heads = tuple(arguments[OPERATORS[name].outputs["idx"].like].shape[:-2]), keys.shape[-2]
-    shapes = {"idx": (*leading, heads, numbers["topk"]), "nsel": (*leading, heads)}
+    topk, select_block = _counts(name, arguments, ("topk", "select_block"), 1)
+    leading, heads = tuple(arguments[like].shape[:-2]), keys.shape[-2]
+    shapes = {"idx": (*leading, heads, topk), "nsel": (*leading, heads)}
     if "importance" in wanted:
         if n_blocks is None:
             offsets = arguments.get("seq_offsets_k", arguments.get("seq_offsets_q"))
-            n_blocks = selection_blocks(offsets, arguments.get("seqlens_k"), tokens.shape[1], numbers["select_block"])
+            n_blocks = selection_blocks(offsets, arguments.get("seqlens_k"), tokens.shape[1], select_block)
         shapes["importance"] = (*leading, heads, n_blocks)
     return {key: shape for key, shape in shapes.items() if key in wanted}
 
@@ -81,8 +102,9 @@ def nsa_compress_results(arguments: dict[str, Any], rows: int | None) -> dict[st
     """Shapes of y and seq_offsets_y. rows: of y, if not as many as there are blocks."""
     x, page_table, seqlens = (arguments.get(key) for key in ("x", "page_table", "seqlens"))
     seq_offsets = arguments.get("seq_offsets")
-    block, stride = (arguments.get(key, OPERATORS["nsa_compress"].arguments[key].default) for key in ("block", "stride"))
-    if block < 1 or stride < 1 or block % stride:
+    _check_axes("x", x)
+    block, stride = _counts("nsa_compress", arguments, ("block", "stride"), 1)
+    if block % stride:
         raise Error("PTL_ERR_PARAM", f"stride: {stride}, expected a divisor of block {block}")
     if page_table is not None and seqlens is None or page_table is None and seq_offsets is None and x.ndim == 3:
         missing = "seq_offsets" if page_table is None else "seqlens"

@@ -357,6 +357,10 @@ def test_nothing_to_do():
     (dict(score=lambda x: "Overlap"), "PTL_ERR_PARAM", "score: 'Overlap', expected one of overlap, plus, ascend"),
     (dict(gate_act=lambda x: "relu"), "PTL_ERR_PARAM", "gate_act: 'relu', expected one of none, sigmoid"),
     (dict(score_dtype=lambda x: "f16"), "PTL_ERR_PARAM", "score_dtype: 'f16', expected one of float32, float16, bfloat16"),
+    (dict(want=lambda x: "idx"), "PTL_ERR_PARAM", "want: 'idx', expected a list of names"),
+    (dict(want=lambda x: ["idx"], topk=lambda x: "3"), "PTL_ERR_PARAM", "topk: '3', expected a number"),
+    (dict(want=lambda x: ["importance"], select_block=lambda x: 0), "PTL_ERR_PARAM", "select_block: 0, expected 1 or more"),
+    (dict(want=lambda x: ["idx"], k=lambda x: x[0]), "PTL_ERR_LAYOUT", "k: 2 axes, expected 3 to 4"),
     (dict(want=lambda x: ["lse"]), "PTL_ERR_PARAM", "want: 'lse', expected some of out, out_cmp"),
     (dict(out=lambda x: [1]), "PTL_ERR_PARAM", "out: list, expected a writable NumPy array"),
     (dict(idx=lambda x: np.zeros((13, 2, 3))), "PTL_ERR_DTYPE", "idx: float64"),
@@ -376,6 +380,7 @@ def test_refusals_of_the_steps():
     q, k, v, gates = inputs(13)
     for call, sentence in [
             (lambda: pantile.nsa_compress(k), "seq_offsets: missing, expected with an x of this layout"),
+            (lambda: pantile.nsa_compress(k[0]), "x: 2 axes, expected 3 to 4"),
             (lambda: pantile.nsa_compress(k, [0, 13], block=4, stride=3), "stride: 3, expected a divisor of block 4"),
             (lambda: pantile.nsa_compress(k, [0, 13], mode="max"), "mode: 'max', expected one of mean, weighted"),
             (lambda: pantile.nsa_compressed_attention(q, k, None, [0, 13], seq_offsets_kc=[0, 13]),

@@ -87,7 +87,7 @@ class TorchOperator:
         """The arguments in their order, as a call without them has them; tensors None."""
         arguments = self.operator.arguments
         special = {SHAPE: (), WANT: False, WANTED_SHAPE: ()}
-        return {name: special[kind] if kind in special else arguments[field].default if field in arguments else None
+        return {name: arguments[field].default if field in arguments else special.get(kind)
                 for name, kind, field in self.arguments}
 
     def schema(self) -> str:
