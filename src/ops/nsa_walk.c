@@ -155,8 +155,8 @@ static void run_panel(struct walk *x, int i, int64_t begin, int64_t end, int64_t
     ptl_nsa_tile_scores(p, b->k, tile, panel->nv, queries_at(x, i), known ? &logits : NULL, stage,
                         ahead);
     if (x->phase == PTL_NSA_SWA && n_logits > 0) ptl_nsa_tile_keep(b->k, tile, &logits, stage);
-    ptl_nsa_tile_weigh(p, b->k, tile, panel->nv, kind == MIXED ? stage->bits : NULL, given, &state,
-                       stage, ahead);
+    ptl_nsa_tile_weigh(p, b->k, tile, panel->nv, kind == MIXED ? stage->bits : NULL, given,
+                       scored ? p->score_dtype : PTL_F32, &state, stage, ahead);
     x->w->empty[i] = false;
     if (scored) keep_score(x, i, begin, tile->n_keys, &state);
 }
