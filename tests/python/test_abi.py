@@ -20,7 +20,7 @@ def test_structs_are_those_of_the_headers(tmp_path):
     lines += [f'printf("{name}.{field[0]} %zu\\n", offsetof(struct {name}, {field[0]}));'
               for name, struct in STRUCTS.items() for field in struct._fields_]
     source = tmp_path / "layout.c"
-    source.write_text("#include <pantile/pantile.h>\n#include <stdio.h>\nint main(void) {\n" + "\n".join(lines) + "\n}\n")
+    source.write_text("\n".join(["#include <pantile/pantile.h>", "#include <stdio.h>", "int main(void) {", *lines, "}\n"]))
     subprocess.run([os.environ.get("CC", "cc"), "-I", ROOT / "include", source, "-o", tmp_path / "layout"], check=True)
     printed = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True).stdout
     for line in printed.splitlines():
