@@ -18,7 +18,7 @@ import sys
 import time
 
 
-def best(fn, rounds=100, calls=300):
+def best(fn, rounds=500, calls=50):
     """Least microseconds of a call, over rounds of calls."""
     fn()
     times = []
