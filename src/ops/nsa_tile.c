@@ -11,7 +11,7 @@
 enum { LINE = 64 };
 
 static int step_of(int nv) {
-    return nv == 1 ? 8 : nv == 2 ? 12 : 8;
+    return nv == 1 ? 8 : nv == 2 ? 6 : 4;
 }
 
 static bool is_half(const struct ptl_nsa_problem *p) {
