@@ -18,7 +18,7 @@ import sys
 import time
 
 
-def best(fn, rounds=100, calls=300):
+def best(fn, rounds=500, calls=50):
     """Least microseconds of a call, over rounds of calls."""
     fn()
     times = []
@@ -78,7 +78,8 @@ def overhead():
 
     rows["forward and backward"] = best(both)
     rows["x * x * x forward and backward, for comparison"] = best(product)
-    rows["pantile.hstu_forward (NumPy)"] = best(lambda: pantile.hstu_forward(array, array, array, index, scaling_seqlen=8))
+    rows["pantile.hstu_forward (NumPy)"] = best(
+        lambda: pantile.hstu_forward(array, array, array, index, scaling_seqlen=8))
     return {name: f"{us:8.2f} us" + (f"   {us - in_c:6.2f} above C" if "hstu_attention" in name else "")
             for name, us in rows.items()}
 
@@ -169,8 +170,9 @@ def main():
         print(f"{'':10} {'first':>9} {'min':>9} {'median':>9} {'memory':>10} {'min / ours':>11}")
         for contender in ("pantile", "padded", "compiled"):
             r = ours if contender == "pantile" else run_alone(args, contender)
-            print(f"{contender:10} " + ("failed" if r is None else
-                  f"{r['first']:8.3f}s {r['min']:8.3f}s {r['median']:8.3f}s {r['peak_mib']:6.0f} MiB {r['min'] / ours['min']:10.1f}x"))
+            print(f"{contender:10}", "failed" if r is None else
+                  f"{r['first']:8.3f}s {r['min']:8.3f}s {r['median']:8.3f}s {r['peak_mib']:6.0f} MiB "
+                  f"{r['min'] / ours['min']:10.1f}x")
 
 
 if __name__ == "__main__":

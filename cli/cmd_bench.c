@@ -132,9 +132,11 @@ static bool add_time(struct times *t, double seconds) {
     return true;
 }
 
-static bool enough(const struct settings *s, const struct times *t, double spent) {
+/* spent: in calls; elapsed: with what is between them, which is long where caches are evicted. */
+static bool enough(const struct settings *s, const struct times *t, double spent, double elapsed) {
     if (s->reps) return t->n >= s->reps;
-    return t->n >= MAX_REPS || (t->n >= MIN_REPS && spent >= s->seconds);
+    return t->n >= MAX_REPS ||
+           (t->n >= MIN_REPS && (spent >= s->seconds || elapsed >= 10.0 * s->seconds));
 }
 
 static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct call *c,
@@ -142,7 +144,7 @@ static bool time_calls(const struct settings *s, struct ptl_context *ctx, const 
     const double start = now();
     while (!c->problem.cold && now() - start < warm_up_share * s->seconds)
         if (!call_operator(ctx, c, r)) return false;
-    for (double spent = 0.0; !enough(s, t, spent);) {
+    for (double spent = 0.0; !enough(s, t, spent, now() - start);) {
         if (c->problem.cold && !probe_evict(s->probe, threads))
             return refuse(r, "threads: none to be had");
         const double begin = now();

@@ -451,9 +451,10 @@ ALL(KERNEL) /* 000 to 077, in octal */
 #define NAME(n) kernel_##n,
 static kernel_fn *const kernels[MAX_OPERATORS] = {ALL(NAME)};
 
-static const char *find_torch(const char *path) {
-    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-    if (handle == NULL) return path;
+static const char *find_torch(void) {
+    static const char library[] = "libtorch_cpu.so";
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL) return library;
     for (size_t i = 0; i < sizeof imports / sizeof *imports; i++) {
         void *symbol = dlsym(handle, imports[i].name);
         if (symbol == NULL) return imports[i].name;
@@ -473,12 +474,11 @@ static const char *find_torch(const char *path) {
 
 /* Defines the operators in the namespace `ns` for the CPU. NULL, or what is missing. The operators'
  * memory stays the caller's and must stay. Not to be called from two threads at once. */
-PTL_API const char *ptl_torch_register(const char *path, const char *ns,
-                                       const struct ptl_torch_operator *ops, int32_t n);
+PTL_API const char *ptl_torch_register(const char *ns, const struct ptl_torch_operator *ops,
+                                       int32_t n);
 
-const char *ptl_torch_register(const char *path, const char *ns,
-                               const struct ptl_torch_operator *ops, int32_t n) {
-    const char *missing = find_torch(path);
+const char *ptl_torch_register(const char *ns, const struct ptl_torch_operator *ops, int32_t n) {
+    const char *missing = find_torch();
     if (missing != NULL) return missing;
     void *definitions, *kernels_cpu;
     if (torch.library_fragment(ns, __FILE__, __LINE__, &definitions) != 0 ||

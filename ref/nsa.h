@@ -50,8 +50,8 @@ ref_nsa_step ref_nsa_combine_row;    /* out from r's branches, NULL as 0 */
 void ref_nsa_each_row(const struct ptl_nsa_params *p, ref_nsa_step *step,
                       const struct ref_nsa_result *r);
 
-/* All steps for all rows; nothing in r but out may be needed by the caller, but importance, idx and
- * the branches must be there. With p->idx that selection is used, and r->idx is not written. */
+/* All steps for all rows. All of r must be there but for nsel and the lse. With p->idx that
+ * selection is used, and r->idx is not written. */
 void ref_nsa_forward(const struct ptl_nsa_params *p, const struct ref_nsa_result *r);
 
 /* out [rows, Hq, Dv], lse [rows, Hq] or NULL. */

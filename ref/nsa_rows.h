@@ -5,8 +5,8 @@
 
 #include <pantile/base.h>
 
-/* The rows of sequence b in [T, H, D] from `begin` on, in [B, S, H, D], or, with a table, in [pages,
- * page, H, D]. */
+/* The rows of sequence b in [T, H, D] from `begin` on, in [B, S, H, D], or, with a table, in
+ * [pages, page, H, D]. */
 struct ref_rows {
     const struct ptl_tensor *t, *table;
     int64_t b, begin;

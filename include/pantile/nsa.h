@@ -80,15 +80,16 @@ struct ptl_nsa_params {
                                          ptl_nsa_compressed_length(S_b) rows */
     struct ptl_tensor page_table_c;   /* [B, Mc]: pages of kc and vc, as page_table */
 
-    enum ptl_nsa_score score;   /* default OVERLAP */
-    enum ptl_nsa_pool pool;     /* default SUM */
-    enum ptl_nsa_order order;   /* default INDEX */
-    enum ptl_dtype score_dtype; /* f16 or bf16: the probabilities are rounded to it before they meet
-                                   the values and the score; default f32 */
-    struct ptl_tensor lse_in;   /* f32 [T, Hq]: normalises the compressed branch instead of its own
+    enum ptl_nsa_score score; /* default OVERLAP */
+    enum ptl_nsa_pool pool;   /* default SUM */
+    enum ptl_nsa_order order; /* default INDEX */
+    enum ptl_dtype
+        score_dtype;          /* f16 or bf16: the probabilities of the compressed branch are rounded
+                                   to it before they meet the values and the score; default f32 */
+    struct ptl_tensor lse_in; /* f32 [T, Hq]: normalises the compressed branch instead of its own
                                   sum; where -inf, the row's probabilities are 0 */
-    struct ptl_tensor count;    /* [T, Hk]: fewer than topk blocks for a row; default topk */
-    struct ptl_tensor gates;    /* [T, Hq, 3]: factors of the compressed, selected, sliding branch;
+    struct ptl_tensor count;  /* [T, Hk]: fewer than topk blocks for a row; default topk */
+    struct ptl_tensor gates;  /* [T, Hq, 3]: factors of the compressed, selected, sliding branch;
                                   f32 or the type of q */
     enum ptl_nsa_gate_act gate_act; /* default NONE */
 
@@ -122,7 +123,7 @@ PTL_API void ptl_nsa_params_init(struct ptl_nsa_params *params);
  * (tile + G S / select_block)).
  *
  * Result: as for ptl_attention_forward the same bits in any setting. Error: of out_cmp as there, of
- * lse 2e-5, of importance 2e-5 G block / stride.
+ * lse 2e-5 max(1, |lse| / 16), of importance 2e-5 G block / stride.
  * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE, ALIAS, OVERFLOW, NOMEM. */
 PTL_API enum ptl_status ptl_nsa_compressed_attention(struct ptl_context *ctx,
                                                      const struct ptl_nsa_params *params);

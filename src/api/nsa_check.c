@@ -163,18 +163,13 @@ static enum ptl_status check_count(const char *name, int64_t value, int64_t leas
                     least);
 }
 
-static enum ptl_status check_geometry(struct call *c) {
-    const struct ptl_nsa_params *a = c->a;
-    struct ptl_nsa_problem *p = c->p;
-    TRY(ptl_nsa_check_blocks(a->block, a->stride));
-    if (a->select_block < 1 || a->select_block > INT32_MAX || a->select_block % a->stride != 0)
-        return ptl_fail(PTL_ERR_PARAM,
-                        "select_block: %" PRId64 ", expected a multiple of stride %" PRId64,
-                        a->select_block, a->stride);
+/* What a call reads of the numbers. */
+enum { SCORES = 1, SELECTION = 2, BRANCHES = 4, GATES = 8 };
+
+static enum ptl_status check_selection_numbers(const struct ptl_nsa_params *a,
+                                               struct ptl_nsa_problem *p) {
     TRY(check_count("n_init", a->n_init, 0));
     TRY(check_count("n_local", a->n_local, 0));
-    TRY(check_count("window", a->window, 0));
-    TRY(check_count("dense_len", a->dense_len, 0));
     if (a->topk < 1 || a->topk > INT32_MAX || a->n_init > a->topk ||
         a->n_local > a->topk - a->n_init)
         return ptl_fail(PTL_ERR_PARAM,
@@ -182,29 +177,56 @@ static enum ptl_status check_geometry(struct call *c) {
                         ", expected 1 to 2^31 - 1, and at least n_init + n_local = %" PRId64
                         " + %" PRId64,
                         a->topk, a->n_init, a->n_local);
+    p->topk = a->topk;
+    p->n_init = a->n_init;
+    p->n_local = a->n_local;
+    p->order = a->order;
+    return check_choice("order", (int)a->order, 2);
+}
+
+static enum ptl_status check_score_numbers(const struct ptl_nsa_params *a,
+                                           struct ptl_nsa_problem *p) {
+    TRY(ptl_nsa_check_blocks(a->block, a->stride));
+    if (a->select_block % a->stride != 0)
+        return ptl_fail(PTL_ERR_PARAM,
+                        "select_block: %" PRId64 ", expected a multiple of stride %" PRId64,
+                        a->select_block, a->stride);
     TRY(check_choice("score", (int)a->score, 3));
     TRY(check_choice("pool", (int)a->pool, 2));
-    TRY(check_choice("order", (int)a->order, 2));
-    TRY(check_choice("gate_act", (int)a->gate_act, 2));
     if (a->score_dtype != PTL_F32 && a->score_dtype != PTL_F16 && a->score_dtype != PTL_BF16)
         return ptl_fail(PTL_ERR_PARAM, "score_dtype: %s, expected f32, f16 or bf16",
                         ptl_dtype_name(a->score_dtype));
     const int64_t b = a->block / a->stride;
     p->block = a->block;
     p->stride = a->stride;
-    p->select_block = a->select_block;
-    p->topk = a->topk;
-    p->n_init = a->n_init;
-    p->n_local = a->n_local;
-    p->window = a->window;
-    p->swa_split = PTL_NSA_SPLIT;
-    p->dense_len = a->dense_len;
     p->offset = a->score == PTL_NSA_OVERLAP ? 1 - b : a->score == PTL_NSA_ASCEND ? 2 - b : 0;
     p->pool = a->pool;
-    p->order = a->order;
     p->score_dtype = a->score_dtype;
-    p->gate_sigmoid = a->gate_act == PTL_NSA_GATE_SIGMOID;
     return PTL_OK;
+}
+
+static enum ptl_status check_numbers(struct call *c, int reads) {
+    const struct ptl_nsa_params *a = c->a;
+    struct ptl_nsa_problem *p = c->p;
+    p->block = p->stride = p->select_block = p->topk = 1; /* of what the call does not read */
+    p->score_dtype = PTL_F32;
+    p->swa_split = PTL_NSA_SPLIT;
+    if (reads & (SCORES | SELECTION | BRANCHES)) {
+        if (a->select_block < 1 || a->select_block > INT32_MAX)
+            return ptl_fail(PTL_ERR_PARAM, "select_block: %" PRId64 ", expected 1 to 2^31 - 1",
+                            a->select_block);
+        p->select_block = a->select_block;
+    }
+    if (reads & SCORES) TRY(check_score_numbers(a, p));
+    if (reads & SELECTION) TRY(check_selection_numbers(a, p));
+    if (reads & BRANCHES) {
+        TRY(check_count("window", a->window, 0));
+        TRY(check_count("dense_len", a->dense_len, 0));
+        p->window = a->window;
+        p->dense_len = a->dense_len;
+    }
+    p->gate_sigmoid = a->gate_act == PTL_NSA_GATE_SIGMOID;
+    return reads & GATES ? check_choice("gate_act", (int)a->gate_act, 2) : PTL_OK;
 }
 
 static enum ptl_status check_scale(float scale, int64_t dqk, float *to) {
@@ -305,7 +327,7 @@ static enum ptl_status check_sequences(struct call *c, int64_t k_rows) {
     for (int64_t b = 0; b < p->n_seqs; b++) {
         const struct ptl_nsa_seq s = ptl_nsa_sequence(p, b);
         const char *name = p->lens_k.data ? "seqlens_k" : "seq_offsets_k";
-        if (s.n_k < 0 || s.n_k / a->select_block > INT32_MAX - 1)
+        if (s.n_k < 0 || s.n_k / p->select_block > INT32_MAX - 1)
             return ptl_fail(PTL_ERR_SEQLEN,
                             "%s: %" PRId64 " tokens in sequence %" PRId64
                             ", expected 0 to 2^31 blocks",
@@ -582,19 +604,19 @@ static enum ptl_status check_gates(struct call *c) {
 /* ---- The operators ---------------------------------------------------------------------------- */
 
 static enum ptl_status begin_check(struct call *c, const struct ptl_nsa_params *a,
-                                   struct ptl_nsa_problem *p) {
+                                   struct ptl_nsa_problem *p, int reads) {
     TRY(check_params(a));
     memset(c, 0, sizeof *c);
     memset(p, 0, sizeof *p);
     c->a = a;
     c->p = p;
-    return check_geometry(c);
+    return check_numbers(c, reads);
 }
 
 enum ptl_status ptl_nsa_check_compressed(const struct ptl_nsa_params *a,
                                          struct ptl_nsa_problem *p) {
     struct call c;
-    TRY(begin_check(&c, a, p));
+    TRY(begin_check(&c, a, p, SCORES | SELECTION));
     const bool own = ptl_given(&a->q_cmp);
     TRY(check_queries(&c, own ? "q_cmp" : "q", own ? &a->q_cmp : &a->q));
     p->q = p->q_cmp = rows_view(&c, own ? &a->q_cmp : &a->q);
@@ -614,7 +636,7 @@ enum ptl_status ptl_nsa_check_compressed(const struct ptl_nsa_params *a,
 
 enum ptl_status ptl_nsa_check_select(const struct ptl_nsa_params *a, struct ptl_nsa_problem *p) {
     struct call c;
-    TRY(begin_check(&c, a, p));
+    TRY(begin_check(&c, a, p, SELECTION));
     TRY(check_first(&c, "importance", &a->importance, 2));
     if (a->importance.dtype != PTL_F32)
         return ptl_fail(PTL_ERR_DTYPE, "importance: %s, expected f32",
@@ -633,7 +655,7 @@ enum ptl_status ptl_nsa_check_select(const struct ptl_nsa_params *a, struct ptl_
 
 enum ptl_status ptl_nsa_check_attend(const struct ptl_nsa_params *a, struct ptl_nsa_problem *p) {
     struct call c;
-    TRY(begin_check(&c, a, p));
+    TRY(begin_check(&c, a, p, BRANCHES));
     TRY(check_queries(&c, "q", &a->q));
     p->q = p->q_cmp = rows_view(&c, &a->q);
     TRY(check_keys_first(&c, "k", &a->k, true, ptl_given(&a->page_table)));
@@ -659,7 +681,7 @@ enum ptl_status ptl_nsa_check_attend(const struct ptl_nsa_params *a, struct ptl_
 
 enum ptl_status ptl_nsa_check_combine(const struct ptl_nsa_params *a, struct ptl_nsa_problem *p) {
     struct call c;
-    TRY(begin_check(&c, a, p));
+    TRY(begin_check(&c, a, p, GATES));
     TRY(check_first(&c, "out", &a->out, 2));
     TRY(ptl_nsa_check_float("out", &a->out, a->out.dtype, "out"));
     p->dtype = a->out.dtype;
@@ -688,7 +710,7 @@ enum ptl_status ptl_nsa_check_combine(const struct ptl_nsa_params *a, struct ptl
 enum ptl_status ptl_nsa_check_forward(const struct ptl_nsa_params *a, struct ptl_nsa_problem *p,
                                       bool *compresses) {
     struct call c;
-    TRY(begin_check(&c, a, p));
+    TRY(begin_check(&c, a, p, SCORES | SELECTION | BRANCHES | GATES));
     *compresses = !ptl_given(&a->kc) && !ptl_given(&a->vc);
     TRY(check_queries(&c, "q", &a->q));
     p->q = rows_view(&c, &a->q);
@@ -730,7 +752,7 @@ enum ptl_status ptl_attention_check(const struct ptl_attention_params *a,
     s.page_table = a->page_table;
 
     struct call c;
-    TRY(begin_check(&c, &s, p));
+    TRY(begin_check(&c, &s, p, BRANCHES));
     p->swa_split = PTL_ATTENTION_SPLIT;
     TRY(check_queries(&c, "q", &s.q));
     p->q = p->q_cmp = rows_view(&c, &s.q);

@@ -54,6 +54,9 @@ void ptl_verbose_nsa(const char *op, const struct ptl_context *ctx, const struct
                 scores[a->score], a->pool == PTL_NSA_POOL_MAX ? "max" : "sum",
                 a->order == PTL_NSA_ORDER_SCORE ? "score" : "index", ptl_dtype_name(a->score_dtype),
                 a->gate_act == PTL_NSA_GATE_SIGMOID ? "sigmoid" : "none");
+    if (a->kc.data && p->has_slc) fprintf(f, " kc=1");
+    if (a->q_cmp.data && a->q_cmp.data != a->q.data) fprintf(f, " q_cmp=1");
+    if (a->k_swa.data && !p->same_tokens) fprintf(f, " k_swa=1");
     ptl_verbose_close(&line, ctx);
 }
 

@@ -150,19 +150,32 @@ V_INLINE int least(int a, int b) {
     return a < b ? a : b;
 }
 
+/* One column of nv vectors: places [begin, end) of its stencil, place 0 being line `first`. */
+V_INLINE void stencil_column(const int nv, const float *p, ptrdiff_t first, int begin, int end,
+                             int length, int most, float *u) {
+    const int n = nv;
+    vf sum[4];
+    STEP sum[i] = v_zero();
+    for (int x = begin; x < end; x++) {
+        const vf weight = v_splat((float)least(least(x + 1, length - x), most));
+        STEP sum[i] = v_fma(weight, v_load(p + (first + x) * W + i * V_LANES), sum[i]);
+    }
+    STEP v_store(u + i * V_LANES, sum[i]);
+}
+
 void KERNEL(tile_stencil_f32)(int nv, const float *p, int n_keys, ptrdiff_t first, int a, int b,
                               float *u, int n_columns) {
-    const int length = a + b - 1;
+    const int length = a + b - 1, most = least(a, b);
     for (int c = 0; c < n_columns; c++, u += W, first += a) {
         const int begin = first < 0 ? (int)-first : 0;
         const int end = n_keys - first < length ? (int)(n_keys - first) : length;
-        for (int i = 0; i < nv * V_LANES; i += V_LANES) {
-            vf sum = v_zero();
-            for (int x = begin; x < end; x++) {
-                const int weight = least(least(x + 1, length - x), least(a, b));
-                sum = v_fma(v_splat((float)weight), v_load(p + (first + x) * W + i), sum);
-            }
-            v_store(u + i, sum);
+        switch (nv) {
+        case 1: stencil_column(1, p, first, begin, end, length, most, u); break;
+        case 2: stencil_column(2, p, first, begin, end, length, most, u); break;
+        case 3: stencil_column(3, p, first, begin, end, length, most, u); break;
+#if V_PANEL > 3
+        case 4: stencil_column(4, p, first, begin, end, length, most, u); break;
+#endif
         }
     }
 }

@@ -148,7 +148,7 @@ static inline int ptl_nsa_n_panels(const struct ptl_nsa_block *b, enum ptl_nsa_p
 void ptl_nsa_block_walk(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
                         const struct ptl_nsa_part *part);
 
-/* Its first tile, for w->peek: where it is from, or NULL. */
+/* Its first tile, for w->peek: where it is from, or NULL. Of SLC only when there is a selection. */
 const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct ptl_nsa_worker *w,
                                                const struct ptl_nsa_part *part);
 

@@ -185,28 +185,64 @@ static size_t begin_shared(struct nsa_job *job, struct shared_block *s, char *me
 
 /* ---- Workers ---------------------------------------------------------------------------------- */
 
+/* Where the worker of a whole block is: part is walked. */
+struct whole_walk {
+    struct ptl_nsa_block block;
+    struct ptl_nsa_part part;
+};
+
+/* All of a list's splits and panels. */
+static struct ptl_nsa_part whole_part(const struct ptl_nsa_block *b, enum ptl_nsa_phase phase,
+                                      int list) {
+    return (struct ptl_nsa_part){phase, list, 0, b->n_splits[phase], 0, ptl_nsa_n_panels(b, phase)};
+}
+
+/* The next list, of the next phase after the last one. */
+static bool next_part(const struct ptl_nsa_block *b, struct ptl_nsa_part *part) {
+    static const enum ptl_nsa_phase after[PTL_NSA_PHASES] = {
+        [PTL_NSA_CMP] = PTL_NSA_POOL, [PTL_NSA_POOL] = PTL_NSA_SWA, [PTL_NSA_SWA] = PTL_NSA_SLC};
+    if (part->list + 1 < ptl_nsa_n_lists(b, part->phase))
+        *part = whole_part(b, part->phase, part->list + 1);
+    else if (part->phase == PTL_NSA_SLC) return false;
+    else *part = whole_part(b, after[part->phase], 0);
+    return true;
+}
+
+static const struct ptl_nsa_store *peek_whole(void *data, struct ptl_nsa_worker *w) {
+    struct whole_walk *x = data;
+    struct ptl_nsa_part next = x->part;
+    while (next_part(&x->block, &next)) {
+        if (next.begin == next.end) continue;
+        /* before there is a selection, nobody knows its tokens */
+        if (next.phase == PTL_NSA_SLC && x->part.phase != PTL_NSA_SWA &&
+            x->part.phase != PTL_NSA_SLC)
+            return NULL;
+        return ptl_nsa_block_peek(&x->block, w, &next);
+    }
+    return NULL;
+}
+
 static void compute_whole(struct nsa_job *job, struct ptl_nsa_worker *w, char *scratch, int64_t i) {
     const struct ptl_nsa_problem *p = job->p;
     const struct ptl_block at = job->whole.blocks[i];
     const struct ptl_nsa_seq seq = ptl_nsa_sequence(p, at.seq / p->n_k_heads);
-    struct ptl_nsa_block b;
     const int64_t n = ptl_min64(job->block_rows, seq.n_q - at.row), head = at.seq % p->n_k_heads;
-    ptl_nsa_block_init(&b, p, job->k, &seq, head,
+    struct whole_walk x;
+    struct ptl_nsa_block *b = &x.block;
+    ptl_nsa_block_init(b, p, job->k, &seq, head,
                        (int)ptl_min64(choose_block_heads(job, n), p->n_k_heads - head), at.row,
                        (int)n);
-    w->peek = NULL;
-    w->has_logits = b.first_logit < b.swa_end; /* SWA comes before SLC */
-    ptl_nsa_block_memory(&b, scratch + ptl_nsa_worker_memory(w, &b, scratch));
-    for (int phase = 0; phase < PTL_NSA_PHASES; phase++) {
-        if (phase == PTL_NSA_POOL) ptl_nsa_block_normalise(&b);
-        if (phase == PTL_NSA_SLC) ptl_nsa_block_select(&b, w);
-        for (int list = 0; list < ptl_nsa_n_lists(&b, (enum ptl_nsa_phase)phase); list++)
-            ptl_nsa_block_walk(
-                &b, w,
-                &(struct ptl_nsa_part){(enum ptl_nsa_phase)phase, list, 0, b.n_splits[phase], 0,
-                                       ptl_nsa_n_panels(&b, (enum ptl_nsa_phase)phase)});
-    }
-    ptl_nsa_block_finish(&b, w);
+    w->has_logits = b->first_logit < b->swa_end; /* SWA comes before SLC */
+    w->peek = peek_whole;
+    w->job = &x;
+    ptl_nsa_block_memory(b, scratch + ptl_nsa_worker_memory(w, b, scratch));
+    x.part = whole_part(b, PTL_NSA_CMP, 0);
+    do {
+        ptl_nsa_block_walk(b, w, &x.part);
+        if (x.part.phase == PTL_NSA_CMP) ptl_nsa_block_normalise(b);
+        if (x.part.phase == PTL_NSA_POOL) ptl_nsa_block_select(b, w);
+    } while (next_part(b, &x.part));
+    ptl_nsa_block_finish(b, w);
     w->loaded.block = NULL; /* the next block may lie where this one did */
 }
 
@@ -250,6 +286,9 @@ static const struct ptl_nsa_store *peek(void *data, struct ptl_nsa_worker *w) {
     const int kind = find_unit(job, &unit, &s);
     if (kind >= PTL_NSA_PHASES) return NULL;
     const struct ptl_nsa_part part = part_of(s, kind, unit);
+    if (kind == PTL_NSA_SLC && job->p->selects &&
+        !atomic_load_explicit(&s->selected, memory_order_acquire))
+        return NULL;
     return part.begin < part.end ? ptl_nsa_block_peek(&s->block, w, &part) : NULL;
 }
 

@@ -11,7 +11,7 @@
 enum { LINE = 64 };
 
 static int step_of(int nv) {
-    return nv == 1 ? 8 : nv == 2 ? 12 : 8;
+    return nv == 1 ? 8 : nv == 2 ? 6 : 4;
 }
 
 static bool is_half(const struct ptl_nsa_problem *p) {
@@ -215,8 +215,8 @@ static bool values_finite(const struct ptl_nsa_problem *p, const struct ptl_kern
 
 void ptl_nsa_tile_weigh(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                         struct ptl_nsa_tile *t, int nv, const uint64_t *bits, const float *given,
-                        struct ptl_softmax_state *state, const struct ptl_nsa_stage *stage,
-                        struct ptl_nsa_ahead *ahead) {
+                        enum ptl_dtype rounded, struct ptl_softmax_state *state,
+                        const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead) {
     float factor[PTL_MAX_PANEL];
     if (given) {
         for (int i = 0; i < k->panel; i++) factor[i] = 1.0f;
@@ -224,10 +224,10 @@ void ptl_nsa_tile_weigh(const struct ptl_nsa_problem *p, const struct ptl_kernel
     } else {
         k->tile_softmax_f32(nv, stage->s, t->n_keys, p->scale, bits, state->m, state->z, factor);
     }
-    if (p->score_dtype != PTL_F32) {
+    if (rounded != PTL_F32) {
         const int n = nv * k->lanes;
-        ptl_narrow_rows(k, p->score_dtype, stage->s, k->panel, t->n_keys, n, stage->rounded, n);
-        ptl_widen_rows(k, p->score_dtype, stage->rounded, n, t->n_keys, n, stage->s, k->panel);
+        ptl_narrow_rows(k, rounded, stage->s, k->panel, t->n_keys, n, stage->rounded, n);
+        ptl_widen_rows(k, rounded, stage->rounded, n, t->n_keys, n, stage->s, k->panel);
     }
     const float *rescale = state->empty ? NULL : factor;
     if (state->o && bits && !values_finite(p, k, t)) {

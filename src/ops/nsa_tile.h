@@ -94,11 +94,11 @@ void ptl_nsa_tile_keep(const struct ptl_kernels *k, const struct ptl_nsa_tile *t
                        const struct ptl_nsa_logits *to, const struct ptl_nsa_stage *stage);
 
 /* The other two stages. bits: mask words or NULL. given: NULL, or what normalises the scores (log
- * base 2) instead of a running maximum; then state->m and z are left alone. stage->s keeps the
- * weights. */
+ * base 2) instead of a running maximum; then state->m and z are left alone. rounded: the type whose
+ * precision the weights keep. stage->s keeps the weights. */
 void ptl_nsa_tile_weigh(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                         struct ptl_nsa_tile *t, int nv, const uint64_t *bits, const float *given,
-                        struct ptl_softmax_state *state, const struct ptl_nsa_stage *stage,
-                        struct ptl_nsa_ahead *ahead);
+                        enum ptl_dtype rounded, struct ptl_softmax_state *state,
+                        const struct ptl_nsa_stage *stage, struct ptl_nsa_ahead *ahead);
 
 #endif

@@ -155,8 +155,8 @@ static void run_panel(struct walk *x, int i, int64_t begin, int64_t end, int64_t
     ptl_nsa_tile_scores(p, b->k, tile, panel->nv, queries_at(x, i), known ? &logits : NULL, stage,
                         ahead);
     if (x->phase == PTL_NSA_SWA && n_logits > 0) ptl_nsa_tile_keep(b->k, tile, &logits, stage);
-    ptl_nsa_tile_weigh(p, b->k, tile, panel->nv, kind == MIXED ? stage->bits : NULL, given, &state,
-                       stage, ahead);
+    ptl_nsa_tile_weigh(p, b->k, tile, panel->nv, kind == MIXED ? stage->bits : NULL, given,
+                       scored ? p->score_dtype : PTL_F32, &state, stage, ahead);
     x->w->empty[i] = false;
     if (scored) keep_score(x, i, begin, tile->n_keys, &state);
 }
@@ -238,6 +238,7 @@ static void run_splits(struct walk *x, int64_t first, int64_t size, int64_t begi
 /* The token ranges of a list: the blocks that idx names and that are blocks of the row. */
 static void list_tokens(const struct ptl_nsa_block *b, struct ptl_nsa_worker *w, int list) {
     const struct ptl_nsa_problem *p = b->p;
+    if (w->listed_block == b && w->listed == list) return;
     const int r = list % b->n_rows;
     const int64_t t = ptl_nsa_position(&b->seq, b->row + r);
     const int64_t entry =
@@ -323,9 +324,7 @@ const struct ptl_nsa_store *ptl_nsa_block_peek(struct ptl_nsa_block *b, struct p
     const int64_t size = part->phase == PTL_NSA_SWA ? b->p->swa_split : PTL_NSA_SPLIT;
     const int64_t first = part->phase == PTL_NSA_SWA ? b->swa_begin : 0;
     const int64_t at = ptl_max64(first, (first / size + part->begin) * size);
-    /* A selection is known only to who has the row's list already. */
-    if (part->phase == PTL_NSA_SLC && (w->listed_block != b || w->listed != part->list))
-        return NULL;
+    if (part->phase == PTL_NSA_SLC) list_tokens(b, w, part->list);
     const struct walk x = walk_of(b, w, part);
     if (at >= x.end) return NULL;
     find_tile(&x, at, ptl_min64(x.end, at / PTL_NSA_TILE * PTL_NSA_TILE + PTL_NSA_TILE),

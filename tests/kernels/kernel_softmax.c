@@ -7,8 +7,8 @@
 #include "kernel_check.h"
 #include "kernel_suites.h"
 
-/* Half the distance from 1 to the next float; and the relative error of 2^x, x in [-126, 128], which
- * the polynomial has (9.3e-8) and its steps add to. */
+/* Half the distance from 1 to the next float; and the relative error of 2^x, x in [-126, 128],
+ * which the polynomial has (9.3e-8) and its steps add to. */
 #define UNIT 5.9604645e-8
 #define EXP2_ERROR 4e-7
 

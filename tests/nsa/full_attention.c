@@ -163,6 +163,41 @@ static void chunks_and_decode(void) {
     }
 }
 
+/* A window as long as the sequence, and a selection of all blocks: the same attention, but for the
+ * order of the sums. */
+static void branches_that_see_all(void) {
+    for (int n = 0; n < 6; n++) {
+        struct nsa_spec s;
+        struct nsa_problem x;
+        struct nsa_results sparse, full;
+        nsa_spec_init(&s);
+        s.dtype = (enum ptl_dtype)(PTL_F32 + n % 3);
+        if (n < 3) s.o.dense_len = 1000;
+        else s.o.topk = 40;
+        s.o.window = 300;
+        nsa_spec_length(&s, 300, 40);
+        test_case("%s", nsa_spec_text(&s));
+        nsa_create(&x, &s);
+        if (nsa_run(&x, hstu_variant(0)->ctx, NSA_FORWARD, &sparse)) {
+            if (run(&x, hstu_variant(0)->ctx, &full)) {
+                const int64_t rows = 40 * 2;
+                for (int64_t i = 0; i < rows * s.dv; i++) {
+                    const double e = (double)full.row[NSA_OUT_SWA][i];
+                    const double bound = 2.0 * nsa_bound(s.dtype);
+                    if (fabs((double)sparse.row[NSA_OUT_SWA][i] - e) > bound ||
+                        fabs((double)sparse.row[NSA_OUT_SLC][i] - e) > bound)
+                        FAIL("element %d is %g, %g and %g", (int)i, e,
+                             (double)sparse.row[NSA_OUT_SWA][i],
+                             (double)sparse.row[NSA_OUT_SLC][i]);
+                }
+                nsa_results_free(&full);
+            }
+            nsa_results_free(&sparse);
+        }
+        nsa_destroy(&x);
+    }
+}
+
 static void large_logits(void) {
     struct nsa_spec s;
     nsa_spec_init(&s);
@@ -175,8 +210,11 @@ static void large_logits(void) {
 }
 
 static const struct test tests[] = {
-    {"random_problems", random_problems}, {"lengths_around_tiles", lengths_around_tiles},
-    {"group_sizes", group_sizes},         {"chunks_and_decode", chunks_and_decode},
+    {"random_problems", random_problems},
+    {"lengths_around_tiles", lengths_around_tiles},
+    {"group_sizes", group_sizes},
+    {"chunks_and_decode", chunks_and_decode},
+    {"branches_that_see_all", branches_that_see_all},
     {"large_logits", large_logits},
 };
 TEST_SUITE(full_attention_suite, "attention", tests);

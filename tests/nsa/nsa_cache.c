@@ -1,6 +1,6 @@
 /* ptl_nsa_append: caches of pages that grow, go back and fork in random steps, rings, slots. After
- * every step the caches are, bit for bit, what copies of the tokens and ptl_nsa_compress of the whole
- * sequences make. */
+ * every step the caches are, bit for bit, what copies of the tokens and ptl_nsa_compress of the
+ * whole sequences make. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #include "nsa_compare.h"
 #include "nsa_suites.h"
 
-/* Two sequences: 3 tokens become 6, 2 become 5, in 4 pages of 3; l = 2, d = 1, so 2 of 5 blocks were
- * there, and 1 of 4, in 4 pages of 3. H = 2, D = 3, Dv = 2. */
+/* Two sequences: 3 tokens become 6, 2 become 5, in 4 pages of 3; l = 2, d = 1, so 2 of 5 blocks
+ * were there, and 1 of 4, in 4 pages of 3. H = 2, D = 3, Dv = 2. */
 enum { T = 6, H = 2, D = 3, DV = 2, PAGES = 4, PAGE = 3, BLOCK = 2 };
 
 static struct {

@@ -1,5 +1,5 @@
-/* ptl_nsa_decode: steps of one and more tokens from an empty cache on, some of them taken back, give
- * the bits of one prefill. */
+/* ptl_nsa_decode: steps of one and more tokens from an empty cache on, some of them taken back,
+ * give the bits of one prefill. */
 #include <string.h>
 
 #include "nsa_compare.h"

@@ -43,6 +43,37 @@ static void more_blocks_than_there_are(void) {
     nsa_check_case(&s);
 }
 
+/* A topk that stands for all, where idx is not asked for: no memory for so many. */
+static void all_blocks(void) {
+    struct nsa_spec s;
+    struct nsa_problem x;
+    struct nsa_results some, all;
+    nsa_spec_init(&s);
+    s.o.topk = 40;
+    test_case("%s", nsa_spec_text(&s));
+    nsa_create(&x, &s);
+    if (nsa_run(&x, hstu_variant(0)->ctx, NSA_FORWARD, &some)) {
+        x.p.topk = INT32_MAX;
+        x.p.idx.data = NULL;
+        if (nsa_run(&x, hstu_variant(1)->ctx, NSA_FORWARD, &all)) {
+            for (int64_t row = 0; row < 40; row++) nsa_same_rows(&some, row, &all, row, "topk");
+            nsa_results_free(&all);
+        }
+        nsa_results_free(&some);
+    }
+    nsa_destroy(&x);
+}
+
+/* Every key counts the same. */
+static void scale_zero(void) {
+    struct nsa_spec s;
+    nsa_spec_init(&s);
+    s.o.scale = 0.0f;
+    nsa_check_case(&s);
+    nsa_spec_length(&s, 600, 2);
+    nsa_check_case(&s);
+}
+
 static void windows(void) {
     static const int64_t windows[] = {0, 1, 2, 39, 40, 41, 1000, INT64_MAX};
     for (int i = 0; i < COUNT(windows); i++) {
@@ -357,6 +388,8 @@ static void nothing_to_do(void) {
 static const struct test tests[] = {
     {"fewer_tokens_than_a_block", fewer_tokens_than_a_block},
     {"more_blocks_than_there_are", more_blocks_than_there_are},
+    {"all_blocks", all_blocks},
+    {"scale_zero", scale_zero},
     {"windows", windows},
     {"geometry", geometry},
     {"dense_lengths", dense_lengths},

@@ -1,5 +1,5 @@
-/* Offsets above 2^31 elements, on every axis: small problems laid out in sparse mappings. The numbers
- * must be those of the compact problem, bit for bit. */
+/* Offsets above 2^31 elements, on every axis: small problems laid out in sparse mappings. The
+ * numbers must be those of the compact problem, bit for bit. */
 #include <string.h>
 
 #include "nsa_compare.h"

@@ -100,7 +100,7 @@ static void queries(void) {
             check_poisoned(n, row, NAN, "q", q, query_at);
 }
 
-/* ---- What a decoded token does not see -------------------------------------------------------- */
+/* ---- What a decoded token does not see ------------------------------------------------------- */
 
 static bool is_selected(const struct nsa_problem *x, const struct nsa_results *r, int64_t head,
                         int64_t s) {

@@ -1,5 +1,5 @@
-/* Every refusal of the attention calls, sparse and full: the status, a sentence that begins with the
- * argument, nothing written. The caches' calls are nsa_cache_refusals.c. */
+/* Every refusal of the attention calls, sparse and full: the status, a sentence that begins with
+ * the argument, nothing written. The caches' calls are nsa_cache_refusals.c. */
 #include <math.h>
 #include <string.h>
 

@@ -46,7 +46,7 @@ static struct ptl_tensor importance_array(struct nsa_problem *x, enum kind kind,
 static void check_selection(struct nsa_problem *x, enum kind kind, int64_t n_blocks) {
     const struct hstu_variant *v;
     struct ptl_nsa_params p = x->p, written;
-    struct ref_nsa_result e = {NULL};
+    struct ref_nsa_result e = {.importance = NULL};
     for (int o = 0; o < NSA_IDX; o++) nsa_output(&p, o)->data = NULL;
     written = p;
     p.importance = importance_array(x, kind, n_blocks, &e.importance);

@@ -55,7 +55,8 @@ def step(model, ids, times):
 @pytest.mark.parametrize("fn", ["sqrt", "log"])
 def test_rechub(fn, monkeypatch, capsys):
     torch.manual_seed(0)
-    model = HSTUModel(500, d_model=64, n_heads=2, n_layers=2, dqk=32, dv=32, max_seq_len=200, dropout=0.0, time_bucket_fn=fn)
+    model = HSTUModel(500, d_model=64, n_heads=2, n_layers=2, dqk=32, dv=32, max_seq_len=200, dropout=0.0,
+                      time_bucket_fn=fn)
     ids, times = batch(16, 200, 500)
     results = {}
     for name in ("before", "after"):

@@ -53,7 +53,8 @@ def test_tables(bias_per_head):
     assert layer.pos_table.grad.any() and layer.time_table.grad.any()
 
 
-@pytest.mark.parametrize("options", [dict(dropout=0.4), dict(max_position=20, time_buckets=8), dict(linear_dim=3)], ids=str)
+@pytest.mark.parametrize("options", [dict(dropout=0.4), dict(max_position=20, time_buckets=8), dict(linear_dim=3)],
+                         ids=str)
 def test_recomputing_changes_no_bit(options):
     layer = pt.HSTULayer(E, H, D, scaling_seqlen=N, **options)
     layer.norm_in.weight.requires_grad_(False)
@@ -85,10 +86,14 @@ def test_recomputing_keeps_less():
     kept = {}
     for recompute in (True, False):
         sizes = {}
+
+        def keep(t):
+            sizes[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
         for layer in stack.layers:
             layer.recompute = recompute
-        with torch.autograd.graph.saved_tensors_hooks(
-                lambda t: sizes.setdefault(t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()) and t, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
             stack(x, torch.tensor([0, 100, 256]))
         kept[recompute] = sum(sizes.values()) - sum(p.nbytes for p in stack.parameters())
     assert kept[True] < kept[False] / 3
@@ -132,8 +137,8 @@ def test_cache_on_and_off(page_size):
         expected = stack(x, OFFSETS, timestamps=TIMES, num_targets=torch.tensor(TARGETS))
     cache = stack.new_cache(4, page_size)
     nothing, some = [0] * 4, [3, 0, 0, 4]
-    for call, begin, end in ((stack.prefill, nothing, some), (stack.append, some, history), (stack.score, history, lengths),
-                             (stack.score, history, lengths)):
+    for call, begin, end in ((stack.prefill, nothing, some), (stack.append, some, history),
+                             (stack.score, history, lengths), (stack.score, history, lengths)):
         rows, offsets = rows_of(lengths, begin, end)
         got = call(x[rows], offsets, cache, timestamps=TIMES[rows])
         assert torch.allclose(got, expected[rows], atol=1e-6)
@@ -186,7 +191,8 @@ def users(count, items, seed=0):
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, N, (count,), generator=generator)
     sequences = [torch.randint(0, items, (n + 1,), generator=generator) for n in lengths.tolist()]
-    return (torch.cat([s[:-1] for s in sequences]), pt.jagged_complete_cumsum(lengths), torch.cat([s[1:] for s in sequences]))
+    events, following = (torch.cat([s[part] for s in sequences]) for part in (slice(None, -1), slice(1, None)))
+    return events, pt.jagged_complete_cumsum(lengths), following
 
 
 def test_a_compiled_training_step_is_the_eager_one():

@@ -5,6 +5,8 @@ import ml_dtypes
 import numpy as np
 import pantile
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 OFFSETS = [0, 5, 5, 8]
 N = 16
@@ -148,7 +150,8 @@ def test_padding(dtype):
     last = pantile.jagged_to_padded(x, [0, 3, 3, 5], 2, align="end")
     assert last.astype(int).tolist() == [[[2, 3], [4, 5]], [[0, 0], [0, 0]], [[6, 7], [8, 9]]]
     assert np.array_equal(pantile.padded_to_jagged(pantile.jagged_to_padded(x, [0, 3, 3, 5], 4), [0, 3, 3, 5]), x)
-    assert pantile.jagged_resize(x, [0, 3, 3, 5], [0, 2, 2, 3], align="end").astype(int).tolist() == [[2, 3], [4, 5], [8, 9]]
+    shorter = pantile.jagged_resize(x, [0, 3, 3, 5], [0, 2, 2, 3], align="end")
+    assert shorter.astype(int).tolist() == [[2, 3], [4, 5], [8, 9]]
 
 
 @pytest.mark.parametrize("n_prefix", [0, 1, 9])
@@ -159,6 +162,28 @@ def test_concat_and_split(n_prefix):
     assert np.array_equal(got, np.concatenate([part for l, r in parts for part in (r[:n_prefix], l, r[n_prefix:])]))
     again = pantile.jagged_split(got, left_offsets, right_offsets, n_prefix=n_prefix)
     assert np.array_equal(again[0], left) and np.array_equal(again[1], right)
+
+
+def offsets_of(lengths):
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=6), st.integers(0, 7), st.booleans())
+def test_any_lengths(lengths, n, end):
+    """Resizing and concatenation, from their definitions, sequence by sequence."""
+    left_offsets, right_offsets = (offsets_of([pair[side] for pair in lengths]) for side in (0, 1))
+    left, right = rows(left_offsets[-1], 2), 100 + rows(right_offsets[-1], 2)
+    both = pantile.jagged_concat(left, right, left_offsets, right_offsets, n_prefix=n)
+    parts = list(zip(pieces(left, left_offsets), pieces(right, right_offsets)))
+    assert np.array_equal(both, np.concatenate([rows(0, 2), *(x for l, r in parts for x in (r[:n], l, r[n:]))]))
+
+    resized = pantile.jagged_resize(left, left_offsets, right_offsets, align="end" if end else "start", pad=-1)
+    for (l, r), got in zip(parts, pieces(resized, right_offsets)):
+        common, pad = min(len(l), len(r)), np.full((max(len(r) - len(l), 0), 2), -1)
+        expected = [pad, l[len(l) - common:]] if end else [l[:common], pad]
+        assert np.array_equal(got, np.concatenate(expected))
+    assert pantile.jagged_sum(left, left_offsets).tolist() == [l.sum(0).tolist() for l, _ in parts]
 
 
 def test_concat_with_dense_rows_in_front():

@@ -29,7 +29,7 @@ def run(program, **env):
 
 
 def test_without_torch():
-    level, value = run("import sys; sys.modules['torch'] = None\n" + FORWARD + "assert 'pantile.torch' not in sys.modules")
+    _, value = run(f"import sys; sys.modules['torch'] = None\n{FORWARD}assert 'pantile.torch' not in sys.modules")
     assert value[:6] == RESULT[:6]
 
 

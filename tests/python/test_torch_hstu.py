@@ -86,7 +86,8 @@ def test_any_lengths(lengths, rule, heads, dqk, dv, index):
               for name, value in rule.items()}
     options = options_of(rule, lambda name, n: torch.tensor(fitted[name], dtype=index))
     inputs = tensors((int(offsets_q[-1]), heads[0], dqk), (sum(uk), heads[1], dqk), (sum(uk), heads[1], dv))
-    check(inputs, lambda q, k, v: pt.hstu_attention(q, k, v, offsets_q, seq_offsets_k=offsets_k, scaling_seqlen=N, **options),
+    check(inputs,
+          lambda q, k, v: pt.hstu_attention(q, k, v, offsets_q, seq_offsets_k=offsets_k, scaling_seqlen=N, **options),
           lambda q, k, v: ref.attention(q, k, v, offsets_q, offsets_k, scale=1 / N, **fitted))
 
 
@@ -100,9 +101,13 @@ def test_scale_has_a_gradient(per_row):
 @pytest.mark.parametrize("shape", [(4, 2), (1, 2), (4, 1), (1, 1)])
 def test_dense_bias(shape):
     bias = torch.randn(*shape, 12, 12, requires_grad=True)
-    check([*qkv(), bias], lambda q, k, v, b: pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, alpha=0.5, attn_bias=b),
-          lambda q, k, v, b: ref.attention(q, k, v, OFFSETS, scale=1 / N, alpha=0.5,
-                                           biases=[0.5 * b.expand(4, -1, -1, -1)[i, :, :n, :n] for i, n in enumerate(LENGTHS)]))
+
+    def pieces(b):
+        return [0.5 * b.expand(4, -1, -1, -1)[i, :, :n, :n] for i, n in enumerate(LENGTHS)]
+
+    check([*qkv(), bias],
+          lambda q, k, v, b: pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, alpha=0.5, attn_bias=b),
+          lambda q, k, v, b: ref.attention(q, k, v, OFFSETS, scale=1 / N, alpha=0.5, biases=pieces(b)))
 
 
 def table_biases(pos, time, times, thresholds, own):
@@ -121,17 +126,19 @@ def test_table_bias(heads, own):
     pos, time = tensors((*heads, 23), (*heads, 9))
     thresholds = pt.hstu_time_thresholds("log", 1.0, 0.301, 8)
     times = torch.randint(0, 500, (20,))
-    options = dict(time_thresholds=thresholds, timestamps=times, time_query="own" if own else "next", bias_scale=1.0)
+    options = dict(scaling_seqlen=N, alpha=0.5, time_thresholds=thresholds, timestamps=times, bias_scale=1.0,
+                   time_query="own" if own else "next")
     check([*qkv(), pos, time],
-          lambda q, k, v, p, t: pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, alpha=0.5, pos_table=p, time_table=t, **options),
+          lambda q, k, v, p, t: pt.hstu_attention(q, k, v, OFFSETS, pos_table=p, time_table=t, **options),
           lambda q, k, v, p, t: ref.attention(q, k, v, OFFSETS, scale=1 / N, alpha=0.5,
                                               biases=table_biases(p, t, times, thresholds, own)))
 
 
 def test_masks_and_intervals():
     masks = torch.rand(4, 2, 12, 12) < 0.5
+    pieces = [masks[b, :, :n, :n] for b, n in enumerate(LENGTHS)]
     check(qkv(), lambda q, k, v: pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, mask=masks),
-          lambda q, k, v: ref.attention(q, k, v, OFFSETS, scale=1 / N, masks=[masks[b, :, :n, :n] for b, n in enumerate(LENGTHS)]))
+          lambda q, k, v: ref.attention(q, k, v, OFFSETS, scale=1 / N, masks=pieces))
     ends = torch.randint(-2, 14, (20, 4)).sort(1).values
     column = torch.arange(12)
     seen = ((column >= ends[:, :1]) & (column < ends[:, 1:2])) | ((column >= ends[:, 2:3]) & (column < ends[:, 3:]))
@@ -163,18 +170,18 @@ def test_slices_are_taken_as_they_are():
 
 
 def test_transposed_dense():
-    q, k, v = tensors(*[(3, 2, 5, 4)] * 3)
-    check([q, k, v], lambda *x: pt.hstu_attention(*(t.transpose(1, 2) for t in x), scaling_seqlen=N).flatten(0, 1),
-          lambda *x: ref.attention(*(t.transpose(1, 2).flatten(0, 1) for t in x), torch.tensor([0, 5, 10, 15]), scale=1 / N))
+    offsets = torch.tensor([0, 5, 10, 15])
+    check(tensors(*[(3, 2, 5, 4)] * 3),
+          lambda *x: pt.hstu_attention(*(t.transpose(1, 2) for t in x), scaling_seqlen=N).flatten(0, 1),
+          lambda *x: ref.attention(*(t.transpose(1, 2).flatten(0, 1) for t in x), offsets, scale=1 / N))
 
 
 def test_gradients_into_slices():
     q, k, v, dout = tensors(*[(20, 2, 4)] * 4, grad=False)
     buffer = torch.full((20, 4, 2, 4), torch.nan)
-    got = pt.hstu_backward(dout, q, k, v, OFFSETS, scaling_seqlen=N, num_targets=1, want=["ds"], seqused_q=torch.tensor([7, 0, 1, 9]),
-                           out=tuple(buffer[:, i] for i in (2, 0, 3)))
-    expected = pt.hstu_backward(dout, q, k, v, OFFSETS, scaling_seqlen=N, num_targets=1, want=["ds"],
-                                seqused_q=torch.tensor([7, 0, 1, 9]))
+    options = dict(scaling_seqlen=N, num_targets=1, want=["ds"], seqused_q=torch.tensor([7, 0, 1, 9]))
+    got = pt.hstu_backward(dout, q, k, v, OFFSETS, out=tuple(buffer[:, i] for i in (2, 0, 3)), **options)
+    expected = pt.hstu_backward(dout, q, k, v, OFFSETS, **options)
     assert all(map(torch.equal, got, expected)) and torch.equal(buffer[:, 3], expected[2])
     assert buffer[:, 1].isnan().all()
 
@@ -189,7 +196,8 @@ def test_given_output():
         pt.hstu_attention(q.requires_grad_(), k, v, OFFSETS, scaling_seqlen=N, out=buffer[..., 4:])
 
 
-@pytest.mark.parametrize("shape, offsets", [((0, 2, 4), [0]), ((0, 2, 4), [0, 0, 0]), ((3, 2, 4), [0, 0]), ((2, 0, 2, 4), None)])
+@pytest.mark.parametrize("shape, offsets", [((0, 2, 4), [0]), ((0, 2, 4), [0, 0, 0]), ((3, 2, 4), [0, 0]),
+                                            ((2, 0, 2, 4), None)])
 def test_nothing_to_do(shape, offsets):
     q, k, v = tensors(shape, shape, shape)
     out = pt.hstu_attention(q, k, v, None if offsets is None else torch.tensor(offsets), scaling_seqlen=N)
@@ -199,17 +207,17 @@ def test_nothing_to_do(shape, offsets):
 
 def test_pages():
     q, k, v = qkv(grad=False)
-    full = pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, num_targets=torch.tensor([2, 0, 1, 2]))
+    options = dict(scaling_seqlen=N, num_targets=torch.tensor([2, 0, 1, 2]))
+    full = pt.hstu_attention(q, k, v, OFFSETS, **options)
     k_pages, v_pages = torch.zeros(9, 2, 2, 3, 4).unbind(1)
     k_pages, v_pages = (x.transpose(1, 2) for x in (k_pages, v_pages))  # [pages, page_size 3, Hk, D]
     lists = dict(page_offsets=torch.tensor([0, 2, 2, 2, 6]), page_ids=torch.tensor([8, 1, 5, 0, 2, 7]))
-    pt.hstu_kv_append(k, v, OFFSETS, torch.zeros(4, dtype=torch.int64), k_pages, v_pages, **lists, num_targets=torch.tensor([2, 0, 1, 2]))
-    got = pt.hstu_attention(q, k, v, OFFSETS, scaling_seqlen=N, num_targets=torch.tensor([2, 0, 1, 2]), k_pages=k_pages,
-                            v_pages=v_pages, last_page_lens=torch.tensor([2, 1, 1, 1]), **lists)
-    assert torch.equal(got, full)
+    pt.hstu_kv_append(k, v, OFFSETS, torch.zeros(4, dtype=torch.int64), k_pages, v_pages, **lists,
+                      num_targets=options["num_targets"])
+    options.update(lists, k_pages=k_pages, v_pages=v_pages, last_page_lens=torch.tensor([2, 1, 1, 1]))
+    assert torch.equal(pt.hstu_attention(q, k, v, OFFSETS, **options), full)
     with pytest.raises(RuntimeError, match="k_pages: paged keys have no backward pass"):
-        pt.hstu_attention(q.requires_grad_(), k, v, OFFSETS, scaling_seqlen=N, num_targets=torch.tensor([2, 0, 1, 2]),
-                          k_pages=k_pages, v_pages=v_pages, last_page_lens=torch.tensor([2, 1, 1, 1]), **lists).sum().backward()
+        pt.hstu_attention(q.requires_grad_(), k, v, OFFSETS, **options).sum().backward()
 
 
 def test_same_bits_as_numpy_and_at_any_number_of_threads():
@@ -231,29 +239,32 @@ def test_same_bits_as_numpy_and_at_any_number_of_threads():
 def test_gradcheck():
     q, k, v = qkv(6, dqk=3, dv=2)
     offsets = torch.tensor([0, 4, 6])
-    torch.autograd.gradcheck(lambda *x: pt.hstu_attention(*x, offsets, attn_scale=1.0), (q, k, v), eps=1e-2, atol=1e-2, rtol=1e-2)
+    torch.autograd.gradcheck(lambda *x: pt.hstu_attention(*x, offsets, attn_scale=1.0), (q, k, v), eps=1e-2, atol=1e-2,
+                             rtol=1e-2)
 
 
 def test_opcheck():
     q, k, v = qkv(6, dqk=3, dv=2)
     bias = torch.randn(1, 1, 4, 4, requires_grad=True)
     offsets = torch.tensor([0, 4, 6])
-    operators = torch.ops.pantile
-    torch.library.opcheck(operators.hstu_forward.default, (q, k, v, offsets, N, 0.5), dict(attn_bias=bias, max_seqlen_q=4))
-    plain = [x.detach() for x in (v, q, k, v)]
-    torch.library.opcheck(operators.hstu_backward.default, (*plain, offsets, N), dict(want_ds=True))
-    torch.library.opcheck(operators.hstu_backward_into.default, (*plain, *(torch.empty_like(x) for x in plain[1:]), offsets, N))
-    pages = torch.zeros(2, 4, 2, 3), torch.zeros(2, 4, 2, 2)
-    torch.library.opcheck(operators.hstu_kv_append.default, (plain[1], plain[3], offsets, torch.tensor([0, 0]), *pages,
-                                                             torch.tensor([0, 1, 2]), torch.tensor([1, 0])))
+    operators, check_operator = torch.ops.pantile, torch.library.opcheck
+    check_operator(operators.hstu_forward.default, (q, k, v, offsets, N, 0.5), dict(attn_bias=bias, max_seqlen_q=4))
+    q, k, v = (x.detach() for x in (q, k, v))
+    check_operator(operators.hstu_backward.default, (v, q, k, v, offsets, N), dict(want_ds=True))
+    gradients = [torch.empty_like(x) for x in (q, k, v)]
+    check_operator(operators.hstu_backward_into.default, (v, q, k, v, *gradients, offsets, N))
+    check_operator(operators.hstu_kv_append.default, (
+        q, v, offsets, torch.tensor([0, 0]), torch.zeros(2, 4, 2, 3), torch.zeros(2, 4, 2, 2),
+        torch.tensor([0, 1, 2]), torch.tensor([1, 0])))
 
 
 def test_compile():
     """One program for all lengths, with everything that has a gradient; equal to eager calls."""
 
     def loss(q, k, v, pos, time, scale, offsets, times):
-        out = pt.hstu_attention(q, k, v, offsets, alpha=0.5, num_targets=1, pos_table=pos, time_table=time, timestamps=times,
-                                attn_scale=scale, time_thresholds=thresholds, time_query="own", max_seqlen_q=q.shape[0])
+        out = pt.hstu_attention(q, k, v, offsets, alpha=0.5, num_targets=1, attn_scale=scale, pos_table=pos,
+                                time_table=time, timestamps=times, time_thresholds=thresholds, time_query="own",
+                                max_seqlen_q=q.shape[0])
         return (out * out).sum()
 
     thresholds = pt.hstu_time_thresholds("log", 1.0, 0.301, 8)

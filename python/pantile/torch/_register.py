@@ -8,7 +8,6 @@ _autograd.py gives its gradient, and `_name`, the kernel alone, which eager call
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import c_char_p, c_int32, c_void_p
 from typing import Any
 
@@ -140,10 +139,9 @@ def _register() -> None:
 
     raw = (_Operator * len(operators))(*(operator.raw() for operator in operators))
     _keep.append(raw)
-    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
     bridge = load("libpantile_torch.so")
     bridge.ptl_torch_register.restype = c_char_p
-    missing = bridge.ptl_torch_register(path.encode(), b"pantile", raw, len(operators))
+    missing = bridge.ptl_torch_register(b"pantile", raw, len(operators))
     if missing is not None:
         raise ImportError(f"pantile.torch: torch {torch.__version__} lacks {missing.decode()}; "
                           "torch 2.10 or newer is needed")
