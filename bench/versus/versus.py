@@ -68,24 +68,23 @@ class Canary:
     """How fast the machine is just now, against the best that it has been: never against a contender."""
 
     def __init__(self, args):
-        self.worker = Worker(args, None)
-        self.best = min(self.seconds() for _ in range(10))
-
-    def seconds(self):
-        time.sleep(PAUSE)
-        now = self.worker.times(0.1)["median"]
-        self.best = min(now, getattr(self, "best", now))
-        return now
+        self.worker, self.best, self.last = Worker(args, None), float("inf"), 0.0
+        for _ in range(10):
+            self.speed()
 
     def speed(self):
-        return self.best / self.seconds()
+        time.sleep(PAUSE)
+        seconds = self.worker.times(0.1)["median"]
+        self.best = min(self.best, seconds)
+        self.last = self.best / seconds
+        return self.last
 
     def wait(self):
-        """The speed, as soon as it is good, or at last."""
+        """The speed, as soon as it is good, or at last; that after one turn is that before the next."""
         end = time.monotonic() + WAIT
-        while (speed := self.speed()) < GATE and time.monotonic() < end:
-            pass
-        return speed
+        while self.last < GATE and time.monotonic() < end:
+            self.speed()
+        return self.last
 
 
 class Results:
@@ -152,7 +151,7 @@ def turn(args, case, results, canary, worker):
 def run_case(args, case, results, canary):
     """A case in which some contender never had a turn that counts is not done: the next run repeats it."""
     groups = [("default", "reuse")] if case.square_bytes() < LARGE else [("default",), ("reuse",)]
-    done = True
+    done = args.rounds > 0
     for allocators in groups:
         workers = start_workers(args, case, results, allocators)
         for _ in range(args.rounds):
@@ -162,7 +161,7 @@ def run_case(args, case, results, canary):
             done = done and worker.counted > 0
     if done:
         results.add("done", case=case.name)
-    else:
+    elif args.rounds:
         print("    disturbed: not all contenders have a time that counts")
 
 

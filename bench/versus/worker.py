@@ -28,7 +28,7 @@ def growth(call):
         f.write("5")
     before = status("VmRSS")
     call()
-    return status("VmHWM") - before
+    return max(0, status("VmHWM") - before)
 
 
 def times_of(call, seconds):
