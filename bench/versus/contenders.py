@@ -16,7 +16,6 @@ class Contender:
     dtypes: tuple = ("f32", "bf16")
     backward: bool = False
     squares: float = 0  # matrices of scores that it holds at once
-    longest: int = 1 << 62  # rows of a sequence that it is given
     needs: str = ""  # an option of versus.py that it needs, handed to make
     single_blas: bool = False  # brings its own threads
     allocators: tuple = ("default", "reuse")
@@ -24,20 +23,15 @@ class Contender:
 
     def takes(self, case):
         return (case.dtype in self.dtypes and (self.backward or not case.backward) and
-                not self.without & traits(case) and rows(case) <= self.longest)
-
-
-def rows(case):
-    return max(case.lengths_q) if case.family == "hstu" else case.sq
+                not self.without & traits(case))
 
 
 def traits(case):
-    """What some contenders cannot do."""
+    """What some contenders cannot do, or need not."""
     if case.family == "nsa":
-        return {"prefill" if case.sq > 1 else "decode"}
-    lengths = list(zip(case.lengths_q, case.lengths_k))
-    return ({"delta"} if any(sq != sk for sq, sk in lengths) else set()) | (
-        {"one user"} if len(lengths) == 1 else set()) | ({"many users"} if len(lengths) > 1 else set())
+        return set()
+    found = {"one user"} if len(case.lengths_q) == 1 else set()
+    return found | {"delta"} if case.lengths_q != case.lengths_k else found
 
 
 HSTU = (
@@ -48,7 +42,7 @@ HSTU = (
     Contender("loop_eager", "loop over users, eager (in place)", hstu.loop_eager, backward=True, squares=3,
               without=frozenset({"one user"})),
     Contender("loop_tiled", "loop over users, heads and tiles of torch calls", hstu.loop_tiled),
-    Contender("openblas", "the same over OpenBLAS (NumPy), threads over heads", hstu.openblas, dtypes=("f32",),
+    Contender("openblas", "loop over users, heads and tiles of OpenBLAS (NumPy)", hstu.openblas, dtypes=("f32",),
               single_blas=True),
     Contender("onnxruntime", "ONNX Runtime, MatMul and QuickGelu graph, padded", hstu.onnxruntime, dtypes=("f32",),
               squares=3),
