@@ -3,6 +3,7 @@
 #   make demo              the ladder on real histories
 #   make test              every test; the last line is the sum
 #   make test-peers        the attention of another library's model replaced by ours
+#   make versus            side by side with what a user could run instead; FULL=1: every shape, resumable
 #   make sanitize          the quick tests under ASan + UBSan and under TSan
 #   make neon              the quick tests on ARM, by cross compiler and qemu
 #   make install PREFIX=   libraries, headers, command
@@ -22,7 +23,7 @@ compile = $(CMAKE) --build $(1) -j $(JOBS) --target $(2) 2>&1 | sed -u -E \
 	-e 's,Building C object CMakeFiles/[^/]+\.dir/(.*)\.o$$,\1,' -e 's,Linking C .* ,,'
 build_tests = $(call configure,$(1),-DPANTILE_BUILD_TESTS=ON $(2)) && $(call compile,$(1),all)
 
-.PHONY: all demo test test-peers quick sanitize asan tsan neon install format clean
+.PHONY: all demo test test-peers versus quick sanitize asan tsan neon install format clean
 
 all:
 	@$(call configure,$(BUILD))
@@ -41,9 +42,19 @@ test-peers: $(VENV)-peers/stamp
 	@$(call compile,$(BUILD),pantile pantile_torch)
 	@PANTILE_BUILD=$(BUILD) $(VENV)-peers/bin/python -m pytest -q -p no:cacheprovider tests/peers/check_rechub.py
 
+# VERSUS: more options of bench/versus/versus.py.
+SET := $(if $(FULL),full,quick)
+versus: $(VENV)-versus/stamp
+	@$(call configure,$(BUILD),-DPANTILE_BUILD_PYTHON=ON)
+	@$(call compile,$(BUILD),pantile pantile_command)
+	@$(VENV)-versus/bin/python bench/versus/versus.py --set $(SET) --build $(BUILD) --out $(BUILD)/versus-$(SET).jsonl $(VERSUS)
+	@test -f $(BUILD)/ladder.md || $(VENV)-versus/bin/python bench/versus/ladder.py --out $(BUILD)
+	@$(VENV)-versus/bin/python bench/versus/report.py $(BUILD)/versus-$(SET).jsonl --ladder $(BUILD)/ladder.md
+
 $(VENV)/stamp: tests/requirements.txt
 $(VENV)-peers/stamp: tests/peers/requirements.txt
-$(VENV)/stamp $(VENV)-peers/stamp:
+$(VENV)-versus/stamp: bench/versus/requirements.txt
+$(VENV)/stamp $(VENV)-peers/stamp $(VENV)-versus/stamp:
 	@echo "Python packages for $(@D)"
 	@python3 -m venv $(@D)
 	@$(@D)/bin/pip install -q --disable-pip-version-check -r $<

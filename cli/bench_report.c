@@ -9,7 +9,7 @@
 static const char *const fields[] = {
     "op",          "problem",   "isa",           "executor",           "threads",     "min_ms",
     "median_ms",   "gflops",    "peak_fraction", "bandwidth_fraction", "extra_bytes", "error",
-    "peak_gflops", "read_gbps", "copy_gbps",     "disturbed"};
+    "peak_gflops", "read_gbps", "copy_gbps",     "disturbed",          "cpu"};
 
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -75,11 +75,13 @@ static void print_csv(const struct bench_result *r) {
     char gflops[32], peak[32];
     printf("%s,", r->op);
     print_csv_text(r->problem);
-    printf(",%s,%s,%d,%.6g,%.6g,%s,%s,%.4g,%.0f,%.3g,%.6g,%.6g,%.6g,%s\n", ptl_isa_name(r->isa),
+    printf(",%s,%s,%d,%.6g,%.6g,%s,%s,%.4g,%.0f,%.3g,%.6g,%.6g,%.6g,%s,", ptl_isa_name(r->isa),
            executor_name(r->executor), r->threads, r->min_ms, r->median_ms,
            number(gflops, "%.6g", r->gflops, ""), number(peak, "%.4g", r->peak_fraction, ""),
            r->bandwidth_fraction, r->extra_bytes, r->error, r->peak_gflops, r->read_gbps,
            r->copy_gbps, r->disturbed ? "yes" : "no");
+    print_csv_text(r->cpu);
+    putchar('\n');
 }
 
 static void print_jsonl(const struct bench_result *r) {
@@ -89,13 +91,16 @@ static void print_jsonl(const struct bench_result *r) {
     printf(", \"isa\": \"%s\", \"executor\": \"%s\", \"threads\": %d, \"min_ms\": %.6g, "
            "\"median_ms\": %.6g, \"gflops\": %s, \"peak_fraction\": %s, "
            "\"bandwidth_fraction\": %.4g, \"extra_bytes\": %.0f, \"error\": %s, "
-           "\"peak_gflops\": %.6g, \"read_gbps\": %.6g, \"copy_gbps\": %.6g, \"disturbed\": %s}\n",
+           "\"peak_gflops\": %.6g, \"read_gbps\": %.6g, \"copy_gbps\": %.6g, \"disturbed\": %s, "
+           "\"cpu\": ",
            ptl_isa_name(r->isa), executor_name(r->executor), r->threads, r->min_ms, r->median_ms,
            number(gflops, "%.6g", r->gflops, "null"),
            number(peak, "%.4g", r->peak_fraction, "null"), r->bandwidth_fraction, r->extra_bytes,
            /* JSON has no infinity */
            number(error, "%.3g", isfinite(r->error) ? r->error : NAN, "null"), r->peak_gflops,
            r->read_gbps, r->copy_gbps, r->disturbed ? "true" : "false");
+    print_json_text(r->cpu);
+    puts("}");
 }
 
 void report_result(enum report_format format, const struct report_widths *widths,

@@ -22,6 +22,7 @@ struct bench_result {
     double error;              /* max |got - expected| / max |expected| on sampled rows */
     double peak_gflops, read_gbps, copy_gbps;
     bool disturbed; /* the machine was not the same all the time */
+    const char *cpu;
 };
 
 /* Widths of the longest operator and problem, for the table. */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../bench/probe.h"
@@ -15,8 +14,11 @@
 #include "commands.h"
 #include "compare.h"
 #include "cost.h"
+#include "cpu_name.h"
+#include "options.h"
 #include "runner.h"
 #include "sweep.h"
+#include "timing.h"
 
 static const char help[] =
     "usage: pantile bench LINE [--reps N] [--time SECONDS] [-o md|csv|jsonl]\n"
@@ -52,28 +54,20 @@ static const char help[] =
     "against\n"
     "double. Peak and bandwidths are measured before and after each case; when they differ by over "
     "10 %,\n"
-    "or median and min by over 15 %, the row is marked disturbed. With cache=cold what was in the "
+    "or median and min by over 15 %, the row is marked disturbed. csv and jsonl name the CPU; "
+    "'pantile\n"
+    "compare' compares two jsonl files. With cache=cold what was in the "
     "caches\n"
     "is evicted before each call.\n"
     "Exit status: 0, 1 when an error is above the bound, 2 when a line was refused.\n"
     "'pantile help hstu', 'help jagged' and 'help nsa' list the words of a line.\n";
 
 struct settings {
-    int64_t reps; /* 0: by time */
-    double seconds;
+    struct timing timing;
     enum report_format format;
-    struct probe *probe;
 };
 
-static const double warm_up_share = 0.1; /* of the time of timed calls */
 static const double sample_seconds = 0.3;
-enum { MIN_REPS = 3, MAX_REPS = 1000000 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -106,55 +100,6 @@ static double extra_bytes(struct ptl_context *ctx, double growth) {
     ptl_context_get_info(ctx, &info);
     const double arenas = (double)info.scratch_bytes;
     return growth > arenas + blur ? growth : arenas;
-}
-
-/* ---- Time ------------------------------------------------------------------------------------ */
-
-static int compare_doubles(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct times {
-    double *seconds;
-    int64_t n, room;
-};
-
-static bool add_time(struct times *t, double seconds) {
-    if (t->n == t->room) {
-        const int64_t room = t->room ? 2 * t->room : 64;
-        double *more = realloc(t->seconds, (size_t)room * sizeof *more);
-        if (!more) return false;
-        t->seconds = more;
-        t->room = room;
-    }
-    t->seconds[t->n++] = seconds;
-    return true;
-}
-
-/* spent: in calls; elapsed: with what is between them, which is long where caches are evicted. */
-static bool enough(const struct settings *s, const struct times *t, double spent, double elapsed) {
-    if (s->reps) return t->n >= s->reps;
-    return t->n >= MAX_REPS ||
-           (t->n >= MIN_REPS && (spent >= s->seconds || elapsed >= 10.0 * s->seconds));
-}
-
-static bool time_calls(const struct settings *s, struct ptl_context *ctx, const struct call *c,
-                       int threads, struct times *t, struct refusal *r) {
-    const double start = now();
-    while (!c->problem.cold && now() - start < warm_up_share * s->seconds)
-        if (!call_operator(ctx, c, r)) return false;
-    for (double spent = 0.0; !enough(s, t, spent, now() - start);) {
-        if (c->problem.cold && !probe_evict(s->probe, threads))
-            return refuse(r, "threads: none to be had");
-        const double begin = now();
-        if (!call_operator(ctx, c, r)) return false;
-        const double seconds = now() - begin;
-        spent += seconds;
-        if (!add_time(t, seconds)) return refuse(r, "times: no memory");
-    }
-    qsort(t->seconds, (size_t)t->n, sizeof *t->seconds, compare_doubles);
-    return true;
 }
 
 /* ---- One case -------------------------------------------------------------------------------- */
@@ -205,7 +150,7 @@ static bool touch_code(const struct call *c, struct refusal *r) {
 
 static bool probe(const struct settings *s, const struct ptl_context_info *info,
                   struct probe_rates *rates, struct refusal *r) {
-    if (probe_measure(s->probe, info->isa, info->num_threads, rates)) return true;
+    if (probe_measure(s->timing.probe, info->isa, info->num_threads, rates)) return true;
     return refuse(r, "threads: no %d of them for the probe", (int)info->num_threads);
 }
 
@@ -228,8 +173,8 @@ static bool measure(const struct settings *s, const struct call *c, struct bench
     if (!call_operator(ctx, c, r)) goto done;
     result->extra_bytes = extra_bytes(ctx, status_bytes("VmHWM") - resident);
 
-    if (!probe(s, &info, &before, r) || !time_calls(s, ctx, c, info.num_threads, &times, r) ||
-        !probe(s, &info, &after, r))
+    if (!probe(s, &info, &before, r) ||
+        !time_calls(&s->timing, ctx, c, info.num_threads, &times, r) || !probe(s, &info, &after, r))
         goto done;
     if (!compare_call(c, sample_seconds, &comparison)) {
         refuse(r, "reference: no memory");
@@ -285,7 +230,8 @@ static void clear_progress(void) {
 static int bench_case(const struct settings *s, struct words *w, const struct report_widths *widths,
                       struct refusal *r) {
     struct call c;
-    struct bench_result result = {.op = w->op};
+    char cpu[128];
+    struct bench_result result = {.op = w->op, .cpu = cpu_name(cpu)};
     bool ok = false, pass = false;
     char *text = problem_text(w);
     if (!text) return complain("line: no memory");
@@ -323,31 +269,12 @@ static int bench_all(const struct settings *s, const struct words *w, struct ref
     return worst;
 }
 
-/* Takes the options out of the arguments; *n is what remains. */
-static bool take_options(int argc, char **argv, struct settings *s, char **rest, int *n,
-                         struct refusal *r) {
+static bool read_options(struct settings *s, const struct option *options, struct refusal *r) {
     static const char *const formats[] = {"md", "csv", "jsonl", NULL};
     int format = 0;
-    *n = 0;
-    for (int i = 1; i < argc; i++) {
-        const char *option = argv[i];
-        if (*option != '-') {
-            rest[(*n)++] = argv[i];
-            continue;
-        }
-        if (strcmp(option, "--reps") != 0 && strcmp(option, "--time") != 0 &&
-            strcmp(option, "-o") != 0)
-            return refuse(r, "'%.60s': unknown option, see 'pantile help bench'", option);
-        if (++i == argc)
-            return refuse(r, "%s: nothing behind it, see 'pantile help bench'", option);
-        if (strcmp(option, "--reps") == 0) {
-            if (!read_integer(option, argv[i], 1, MAX_REPS, &s->reps, r)) return false;
-        } else if (strcmp(option, "--time") == 0) {
-            if (!read_real(option, argv[i], &s->seconds, r)) return false;
-        } else {
-            if (!read_choice(option, argv[i], formats, &format, r)) return false;
-        }
-    }
+    if (!read_timing(&s->timing, options[0].value, options[1].value, r) ||
+        (options[2].value && !read_choice("-o", options[2].value, formats, &format, r)))
+        return false;
     s->format = (enum report_format)format;
     return true;
 }
@@ -355,20 +282,18 @@ static bool take_options(int argc, char **argv, struct settings *s, char **rest,
 static int bench_main(int argc, char **argv) {
     char sentence[1024] = "";
     struct refusal refusal = {sentence, sizeof sentence};
-    struct settings settings = {.seconds = 1.0};
+    struct option options[] = {{"--reps", NULL}, {"--time", NULL}, {"-o", NULL}, {NULL, NULL}};
+    struct settings settings;
     struct words w;
-    int n;
-    char **rest = malloc((size_t)argc * sizeof *rest);
-    if (!rest) return complain("line: no memory");
-    const bool ok = take_options(argc, argv, &settings, rest, &n, &refusal) &&
-                    words_of_arguments(&w, n, rest, &refusal);
-    free(rest);
-    if (!ok) return complain(sentence);
+    const int n = take_options(argc, argv, options, &refusal);
+    if (n < 0 || !read_options(&settings, options, &refusal) ||
+        !words_of_arguments(&w, n, argv + 1, &refusal))
+        return complain(sentence);
     int status;
-    settings.probe = probe_create();
-    if (settings.probe) status = bench_all(&settings, &w, &refusal);
+    settings.timing.probe = probe_create();
+    if (settings.timing.probe) status = bench_all(&settings, &w, &refusal);
     else status = complain("probe: no memory");
-    probe_destroy(settings.probe);
+    probe_destroy(settings.timing.probe);
     words_free(&w);
     return status;
 }

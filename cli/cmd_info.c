@@ -1,10 +1,9 @@
 /* pantile info: the version, the CPU, and what a default context would use here. */
-#define _POSIX_C_SOURCE 200809L
 #include <pantile/pantile.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "commands.h"
+#include "cpu_name.h"
 #include "runner.h"
 
 static const char help[] =
@@ -13,24 +12,8 @@ static const char help[] =
     "Prints the version, the CPU, the kernel levels that it can run, and the level, threads and\n"
     "executor of a default context. PTL_CPU=LEVEL and PTL_NUM_THREADS=N limit them.\n";
 
-/* The name that Linux gives the CPU; empty where it gives none, as on most ARM machines. */
-static void print_cpu(void) {
-    static const char key[] = "model name";
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, key, sizeof key - 1) != 0 || !value) continue;
-        printf("cpu: %s", value + strspn(value, ": \t"));
-        fclose(f);
-        return;
-    }
-    if (f) fclose(f);
-    puts("cpu: unnamed");
-}
-
 static int info_main(int argc, char **argv) {
-    char sentence[512];
+    char sentence[512], cpu[128];
     struct refusal refusal = {sentence, sizeof sentence};
     struct ptl_context_info info = {.struct_size = sizeof info};
     const struct problem defaults = {0};
@@ -44,7 +27,7 @@ static int info_main(int argc, char **argv) {
     ptl_context_destroy(ctx);
 
     printf("pantile %s\n", ptl_version());
-    print_cpu();
+    printf("cpu: %s\n", cpu_name(cpu));
     fputs("levels:", stdout);
     for (int isa = PTL_ISA_SCALAR; ptl_isa_name((enum ptl_isa)isa); isa++)
         if (ptl_isa_available((enum ptl_isa)isa)) printf(" %s", ptl_isa_name((enum ptl_isa)isa));

@@ -11,7 +11,8 @@ struct command {
     int (*main)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
 };
 
-extern const struct command info_command, run_command, check_command, bench_command;
+extern const struct command info_command, run_command, check_command, bench_command, replay_command,
+    compare_command;
 
 int demo_main(int argc, char **argv);
 

@@ -14,6 +14,7 @@
 
 #include "../bench/ladder_hstu.h"
 #include "commands.h"
+#include "cpu_name.h"
 #include "demo_nsa.h"
 #include "demo_text.h"
 
@@ -574,7 +575,7 @@ static int print_machine(const struct settings *settings) {
     if (status != PTL_OK) return refuse_status("context", status);
     ptl_context_get_info(ctx, &info);
     ptl_context_destroy(ctx);
-    cpu_name(name, sizeof name);
+    cpu_name(name);
     print_text("pantile %s on %s, level %s, %d thread%s", ptl_version(), name,
                ptl_isa_name(info.isa), (int)info.num_threads, info.num_threads == 1 ? "" : "s");
     return 0;

@@ -90,18 +90,3 @@ void show_progress(const char *what) {
     fprintf(stderr, "\r\033[K%s", what);
     fflush(stderr);
 }
-
-void cpu_name(char *name, size_t size) {
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(name, size, "unnamed CPU");
-    if (!f) return;
-    while (fgets(line, sizeof line, f)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !value) continue;
-        line[strcspn(line, "\n")] = 0;
-        snprintf(name, size, "%s", value + 2);
-        break;
-    }
-    fclose(f);
-}

@@ -32,7 +32,4 @@ const char *format_factor(char *cell, double factor); /* 2.50x */
 /* On a line of its own on stderr; "" clears it. */
 void show_progress(const char *what);
 
-/* What the system calls the CPU. */
-void cpu_name(char *name, size_t size);
-
 #endif

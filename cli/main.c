@@ -11,8 +11,9 @@
 static const struct command demo_command = {
     "demo", "HSTU over real histories, NSA over 64K keys, next to the naive way", NULL, demo_main};
 
-static const struct command *const commands[] = {&info_command, &demo_command, &run_command,
-                                                 &check_command, &bench_command};
+static const struct command *const commands[] = {&info_command,   &demo_command,  &run_command,
+                                                 &check_command,  &bench_command, &replay_command,
+                                                 &compare_command};
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -4,14 +4,15 @@
 # Everything but main: problem lines, .npy, the commands, probes, ladders, the reference. An archive, so
 # that the tests take only what they call.
 add_library(pantile_program STATIC
-    cli/arrays.c cli/bench_report.c cli/call.c cli/cmd_bench.c cli/cmd_check.c cli/cmd_info.c
-    cli/cmd_run.c cli/compare.c cli/compare_backward.c cli/compare_copies.c cli/compare_nsa.c
-    cli/cost.c cli/cost_nsa.c cli/demo.c cli/demo_nsa.c cli/demo_text.c cli/generate.c
-    cli/help_hstu.c cli/help_jagged.c
-    cli/help_nsa.c cli/npy.c cli/operators.c cli/operators_hstu.c cli/operators_jagged.c
-    cli/operators_nsa.c cli/problem.c cli/problem_bias.c cli/problem_line.c cli/problem_memory.c
-    cli/problem_nsa.c cli/problem_nsa_line.c cli/problem_pages.c cli/random.c cli/runner.c
-    cli/seq_numbers.c cli/sequences.c cli/sequences_nsa.c cli/sweep.c cli/words.c
+    cli/arrays.c cli/bench_report.c cli/bench_rows.c cli/call.c cli/cmd_bench.c cli/cmd_check.c
+    cli/cmd_compare.c cli/cmd_info.c cli/cmd_replay.c cli/cmd_run.c cli/compare.c
+    cli/compare_backward.c cli/compare_copies.c cli/compare_nsa.c cli/cost.c cli/cost_nsa.c
+    cli/cpu_name.c cli/demo.c cli/demo_nsa.c cli/demo_text.c cli/generate.c cli/help_hstu.c
+    cli/help_jagged.c cli/help_nsa.c cli/npy.c cli/operators.c cli/operators_hstu.c
+    cli/operators_jagged.c cli/operators_nsa.c cli/options.c cli/problem.c cli/problem_bias.c
+    cli/problem_line.c cli/problem_memory.c cli/problem_nsa.c cli/problem_nsa_line.c
+    cli/problem_pages.c cli/random.c cli/runner.c cli/seq_numbers.c cli/sequences.c
+    cli/sequences_nsa.c cli/sweep.c cli/timing.c cli/words.c
     bench/ladder_hstu.c bench/ladder_nsa.c bench/ladder_padded.c bench/ladder_pipelined.c
     bench/ladder_rungs.c bench/probe.c
     ref/elements.c ref/hstu.c ref/hstu_gradient_rows.c ref/hstu_gradients.c ref/hstu_inputs.c

@@ -10,7 +10,7 @@ import pytest
 import hstu_numpy
 
 FIELDS = ["op", "problem", "isa", "executor", "threads", "min_ms", "median_ms", "gflops", "peak_fraction",
-          "bandwidth_fraction", "extra_bytes", "error", "peak_gflops", "read_gbps", "copy_gbps", "disturbed"]
+          "bandwidth_fraction", "extra_bytes", "error", "peak_gflops", "read_gbps", "copy_gbps", "disturbed", "cpu"]
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ USAGE = """usage: pantile COMMAND [ARGUMENTS]
   run            compute over .npy files
   check          compute and compare with double
   bench          time problems against the machine's peak
+  replay         time logged calls again, old and new
+  compare        two outputs of bench, old and new
   help COMMAND   how to use a command
   help hstu      the words of hstu lines
   help jagged    the words of jagged lines
@@ -32,7 +34,7 @@ def test_help(pantile, arguments):
     assert (done.status, done.out, done.err) == (0, USAGE, "")
 
 
-@pytest.mark.parametrize("command", ["info", "demo", "run", "check", "bench"])
+@pytest.mark.parametrize("command", ["info", "demo", "run", "check", "bench", "replay", "compare"])
 def test_help_of_a_command(pantile, command):
     done = pantile("help", command)
     assert (done.status, done.err) == (0, "")

@@ -1,0 +1,70 @@
+"""The list of contenders: what each is called, what it computes, which cases it takes, and about how much memory."""
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+import hstu
+import nsa
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    title: str
+    make: Callable
+    computes: str = "the same"  # or softmax: a yardstick of another function; or full: what NSA is to replace
+    dtypes: tuple = ("f32", "bf16")
+    backward: bool = False
+    squares: float = 0  # matrices of scores that it holds at once
+    needs: str = ""  # an option of versus.py that it needs, handed to make
+    single_blas: bool = False  # brings its own threads
+    allocators: tuple = ("default", "reuse")
+    without: frozenset = field(default_factory=frozenset)  # of the traits of a case
+
+    def takes(self, case):
+        return (case.dtype in self.dtypes and (self.backward or not case.backward) and
+                not self.without & traits(case))
+
+
+def traits(case):
+    """What some contenders cannot do, or need not."""
+    if case.family == "nsa":
+        return set()
+    found = {"one user"} if len(case.lengths_q) == 1 else set()
+    return found | {"delta"} if case.lengths_q != case.lengths_k else found
+
+
+HSTU = (
+    Contender("pantile", "pantile, its Python package", hstu.pantile, backward=True),
+    Contender("eager", "PyTorch eager, padded, as in the article", hstu.eager, backward=True, squares=4),
+    Contender("eager_in_place", "PyTorch eager, padded, in place", hstu.eager_in_place, squares=1.5),
+    Contender("compiled", "torch.compile of eager", hstu.compiled, backward=True, squares=2),
+    Contender("loop_eager", "loop over users, eager (in place)", hstu.loop_eager, backward=True, squares=3,
+              without=frozenset({"one user"})),
+    Contender("loop_tiled", "loop over users, heads and tiles of torch calls", hstu.loop_tiled),
+    Contender("openblas", "loop over users, heads and tiles of OpenBLAS (NumPy)", hstu.openblas, dtypes=("f32",),
+              single_blas=True),
+    Contender("onnxruntime", "ONNX Runtime, MatMul and QuickGelu graph, padded", hstu.onnxruntime, dtypes=("f32",),
+              squares=3),
+    Contender("generative_recommenders", "generative-recommenders' PyTorch reference", hstu.generative_recommenders,
+              backward=True, squares=4, needs="generative_recommenders", without=frozenset({"delta"})),
+    Contender("sdpa", "torch SDPA, padded: softmax", hstu.sdpa, computes="softmax", backward=True),
+    Contender("loop_sdpa", "loop over users, SDPA: softmax", hstu.loop_sdpa, computes="softmax", backward=True,
+              without=frozenset({"one user"})))
+
+NSA = (
+    Contender("pantile", "pantile nsa_forward", nsa.pantile, needs="command", allocators=("default",)),
+    Contender("nsa_eager", "NSA in PyTorch, eager", nsa.nsa_eager),
+    Contender("nsa_compiled", "NSA in PyTorch, compiled", nsa.nsa_compiled),
+    Contender("full_sdpa", "full attention, torch SDPA", nsa.full_sdpa, computes="full"),
+    Contender("full_matmul", "full attention, matmul and softmax", nsa.full_matmul, computes="full"),
+    Contender("full_pantile", "full attention, pantile", nsa.pantile_full, computes="full", needs="command",
+              allocators=("default",)))
+
+
+def contenders_of(case):
+    return [c for c in (HSTU if case.family == "hstu" else NSA) if c.takes(case)]
+
+
+def titles(family):
+    return {c.name: c.title for c in (HSTU if family == "hstu" else NSA)}

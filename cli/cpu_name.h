@@ -1,0 +1,8 @@
+/* What the system calls this CPU, so that figures of different machines are not compared. */
+#ifndef PTL_CPU_NAME_H
+#define PTL_CPU_NAME_H
+
+/* "unnamed" where Linux gives no name, as on most ARM machines. */
+const char *cpu_name(char text[128]);
+
+#endif
