@@ -25,7 +25,7 @@ class Config:
     heads: int = 2
     head_dim: int = 32
     cap: int = 512  # longest history
-    dropout: float = 0.2
+    dropout: float = 0.3
 
 
 class Recommender(nn.Module):
