@@ -19,7 +19,7 @@ from .train import Plan, train
 CHECKPOINT = data.ROOT / "build" / "recommender.safetensors"
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.recommender", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
     recommending = commands.add_parser("recommend", parents=[shared], help="titles for one user")
     recommending.add_argument("--user", type=int, required=True, help="an id of the data, 1 to 943")
     recommending.add_argument("-n", type=int, default=10, help="so many titles")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def run_train(args: argparse.Namespace, events: data.Events) -> None:
@@ -101,8 +101,8 @@ def best_of(call: Callable[[], object], before: Callable[[], object] = lambda: N
     return min(seconds)
 
 
-def main() -> None:
-    args = arguments()
+def main(argv: list[str] | None = None) -> None:
+    args = arguments(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
     if args.data == data.FOLDER:
