@@ -26,6 +26,7 @@ from .train import Plan, Report, train
 # Of all models.
 CAP, DIM, LAYERS, HEADS, HEAD_DIM, DROPOUT = 512, 64, 2, 2, 32, 0.3
 TIME_BUCKETS = 64
+TIMED_BATCHES = 12
 
 
 def padded(batch: Batch, values: torch.Tensor, length: int | None) -> torch.Tensor:
@@ -108,13 +109,14 @@ def ours(events: Events) -> nn.Module:
     return Recommender(Config(events.n_items, DIM, LAYERS, HEADS, HEAD_DIM, CAP, DROPOUT))
 
 
-# name: how to make it, whether users of like lengths share a batch, and epochs where not all (for its speed only).
+# name: how to make it, whether users of like lengths share a batch, and whether it is only timed: by some batches
+# of equal size and cost, instead of hours of training.
 CONTENDERS = {
-    "popularity": (Popularity, False, 0),
-    "torch-rechub SASRec": (RechubSASRec, True, None),
-    "torch-rechub HSTUModel, padded to 512": (lambda events: RechubHSTU(events, CAP), False, 1),
-    "torch-rechub HSTUModel, batches by length": (lambda events: RechubHSTU(events, None), True, None),
-    "this recommender": (ours, False, None),
+    "popularity": (Popularity, False, False),
+    "torch-rechub SASRec": (RechubSASRec, True, False),
+    "torch-rechub HSTUModel, padded to 512": (lambda events: RechubHSTU(events, CAP), False, True),
+    "torch-rechub HSTUModel, batches by length": (lambda events: RechubHSTU(events, None), True, False),
+    "this recommender": (ours, False, False),
 }
 
 
@@ -140,39 +142,42 @@ def import_all(name: str) -> None:
 
 def run_one(name: str, epochs: int, seed: int, folder: Path) -> dict:
     """One contender, in this process."""
-    make, by_length, own_epochs = CONTENDERS[name]
+    make, by_length, only_timed = CONTENDERS[name]
     import_all(name)
     before = memory("VmRSS")
     events = data.load(folder)
+    everyone = torch.arange(events.n_users)
     torch.manual_seed(seed)
-    model, report = make(events), Report()
-    epochs = epochs if own_epochs is None else own_epochs
-    if epochs:
+    model = make(events)
+    result: dict = dict(name=name)
+    if isinstance(model, nn.Module):
         plan = Plan(epochs=epochs, seed=seed, by_length=by_length)
-        if own_epochs is not None:
-            plan.check_every = 0
-        report = train(model, events, CAP, plan)
-    result = dict(name=name, epochs=epochs, best_epoch=report.best_epoch, mib=memory("VmHWM") - before if epochs else None)
-    if epochs:
-        result.update(seconds=statistics.median(report.seconds), cpu_seconds=statistics.median(report.cpu_seconds),
-                      fastest=min(report.seconds), slowest=max(report.seconds))
-    if own_epochs in (None, 0):
-        quality = evaluate(model.score_last, events, torch.arange(events.n_users), TEST, CAP)
-        result.update(hr=quality.hr, ndcg=quality.ndcg)
+        users, share = everyone, 1.0
+        if only_timed:
+            users = everyone[torch.randperm(len(everyone))[:TIMED_BATCHES * plan.batch_size]]
+            share, plan.epochs, plan.check_every = len(users) / len(everyone), 1, 0
+        report = train(model, events, CAP, plan, users=users)
+        result.update(mib=memory("VmHWM") - before, seconds=statistics.median(report.seconds) / share,
+                      cpu_seconds=statistics.median(report.cpu_seconds) / share, fastest=min(report.seconds) / share,
+                      slowest=max(report.seconds) / share)
         if report.best is not None:
-            result.update(validation_hr=report.best.hr, validation_ndcg=report.best.ndcg)
+            result.update(best_epoch=report.best_epoch, epochs=epochs, validation_hr=report.best.hr,
+                          validation_ndcg=report.best.ndcg)
+    if not only_timed:
+        quality = evaluate(model.score_last, events, everyone, TEST, CAP)
+        result.update(hr=quality.hr, ndcg=quality.ndcg)
     return result
 
 
 def table(results: list[dict]) -> str:
     """Rows of Markdown."""
     def number(result, key, form):
-        return format(result[key], form) if result.get(key) is not None else "-"
+        return format(result[key], form) if key in result else "-"
 
     lines = ["| | HR@10 | NDCG@10 | best epoch | s an epoch | CPU s an epoch | MiB above the imports |",
              "|---|---:|---:|---:|---:|---:|---:|"]
     for r in results:
-        best = f"{r['best_epoch']} of {r['epochs']}" if r["best_epoch"] else "-"
+        best = f"{r['best_epoch']} of {r['epochs']}" if "best_epoch" in r else "-"
         lines.append(f"| {r['name']} | {number(r, 'hr', '.3f')} | {number(r, 'ndcg', '.3f')} | {best} | "
                      f"{number(r, 'seconds', '.1f')} | {number(r, 'cpu_seconds', '.1f')} | {number(r, 'mib', '.0f')} |")
     return "\n".join(lines)

@@ -35,9 +35,11 @@ class Report:
     best_epoch: int = 0
 
 
-def train(model: nn.Module, events: Events, cap: int, plan: Plan, quiet: bool = False) -> Report:
-    """AdamW with a linear warm-up and a linear descent. The model ends as it was at the best validation."""
-    users = torch.arange(events.n_users)
+def train(model: nn.Module, events: Events, cap: int, plan: Plan, quiet: bool = False,
+          users: torch.Tensor | None = None) -> Report:
+    """AdamW with a linear warm-up and a linear descent. The model ends as it was at the best validation.
+    users: only these train it and are validated, instead of all."""
+    users = torch.arange(events.n_users) if users is None else users
     generator = torch.Generator().manual_seed(plan.seed)
     torch.manual_seed(plan.seed)
     steps = plan.epochs * -(-len(users) // plan.batch_size)

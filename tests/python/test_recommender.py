@@ -127,8 +127,8 @@ def test_checkpoint(events, tmp_path):
 
 
 def test_overfit(events):
-    model = Recommender(Config(events.n_items, dim=64, heads=2, head_dim=32, cap=32, dropout=0.0))
-    report = train(model, events, 32, Plan(epochs=40, batch_size=20, lr=8e-3, warmup=10, weight_decay=0.0, check_every=0),
+    model = Recommender(Config(events.n_items, dim=32, heads=2, head_dim=16, cap=32, dropout=0.0))
+    report = train(model, events, 32, Plan(epochs=25, batch_size=10, lr=1.2e-2, warmup=10, weight_decay=0.0, check_every=0),
                    quiet=True)
     assert report.losses[-1] < 0.1 * report.losses[0], report.losses
 
