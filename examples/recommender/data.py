@@ -77,11 +77,12 @@ def load(folder: Path = FOLDER) -> Events:
     item_ids = sorted(titles)
     number = {item: i for i, item in enumerate(item_ids)}
 
-    with open(folder / "ml-100k.inter", encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, delimiter="\t"))[1:]
     by_user: dict[int, list[tuple[int, int]]] = {}
-    for user, item, _, seconds in rows:
-        by_user.setdefault(int(user), []).append((int(float(seconds)), number[int(item)]))
+    with open(folder / "ml-100k.inter", encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, delimiter="\t")
+        next(lines)  # names of the columns
+        for user, item, _, seconds in lines:
+            by_user.setdefault(int(user), []).append((int(float(seconds)), number[int(item)]))
     users = sorted(user for user, events in by_user.items() if len(events) >= 4)
     for user in users:
         by_user[user].sort(key=lambda event: event[0])  # stable: half of the events share their second

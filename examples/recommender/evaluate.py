@@ -27,7 +27,7 @@ def hide_seen(scores: torch.Tensor, events: Events, users: torch.Tensor, left_ou
 
 
 def evaluate(score_last: Callable[[Batch], torch.Tensor], events: Events, users: torch.Tensor, left_out: int,
-             cap: int, size: int = 64) -> Quality:
+             cap: int, size: int = 16) -> Quality:
     """score_last(batch) gives [B, n_items]. left_out is VALIDATION or TEST. A tie counts against the model."""
     ranks = []
     for part in users.split(size):
