@@ -19,6 +19,9 @@ add_library(pantile_program STATIC
     ref/jagged.c ref/nsa.c ref/nsa_cache.c ref/nsa_rows.c)
 target_include_directories(pantile_program PUBLIC src cli ref bench)
 target_link_libraries(pantile_program PUBLIC pantile_static m)
+if(PANTILE_AARCH64) # gcc 12 crashes in its vectorizer on these and on the tests
+    target_compile_options(pantile_program PUBLIC -fno-tree-vectorize)
+endif()
 
 if(PANTILE_BUILD_CLI)
     add_executable(pantile_command cli/main.c)
@@ -33,9 +36,6 @@ if(PANTILE_BUILD_TESTS)
     add_executable(pantile_tests ${test_sources})
     target_include_directories(pantile_tests PRIVATE tests)
     target_compile_options(pantile_tests PRIVATE $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>)
-    if(PANTILE_AARCH64) # gcc 12 crashes in its vectorizer on one of the tests
-        target_compile_options(pantile_tests PRIVATE -fno-tree-vectorize)
-    endif()
     target_link_libraries(pantile_tests PRIVATE pantile_program)
     enable_testing()
     add_test(NAME pantile_tests COMMAND pantile_tests)

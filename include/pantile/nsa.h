@@ -41,8 +41,8 @@ PTL_API int64_t ptl_nsa_compressed_length(int64_t s, int64_t block, int64_t stri
  * stands at position t = S_b - Q_b + i. Decode is Q = 1, prefill Q = S, chunks are in between.
  * Query head h belongs to kv head h / G, G = Hq / Hk.
  *
- * Layouts of the rows (q, gates, outputs): jagged [T, Hq, D] with seq_offsets_q, or dense [B, Q, Hq,
- * D]. Of tokens (k, v, k_swa, v_swa): as q, jagged [Tk, Hk, D] or dense [B, S, Hk, D], or, with
+ * Layouts of the rows (q, gates, outputs): jagged [T, Hq, D] with seq_offsets_q, or dense [B, Q,
+ * Hq, D]. Of tokens (k, v, k_swa, v_swa): as q, jagged [Tk, Hk, D] or dense [B, S, Hk, D], or, with
  * page_table, [pages, page, Hk, D]. Of compressed keys and values: jagged [Tc, Hk, D] with
  * seq_offsets_kc, dense [B, N, Hk, D], or, with page_table_c, [pages, page, Hk, D], a row for each
  * compressed block. The last axis is contiguous, other strides are free. Types: f32, f16 or bf16,
@@ -106,8 +106,8 @@ struct ptl_nsa_params {
 
 PTL_API void ptl_nsa_params_init(struct ptl_nsa_params *params);
 
-/* Attention over the compressed keys, and what follows from its probabilities. Row t sees block i if
- * i stride + block - 1 <= t:
+/* Attention over the compressed keys, and what follows from its probabilities. Row t sees block i
+ * if i stride + block - 1 <= t:
  *
  *     P_i = exp(scale q . kc_i - lse)        out_cmp = sum_i P_i vc_i
  *     importance_j = the sum of P over the G heads of the kv head, pooled to selection blocks
@@ -157,14 +157,14 @@ PTL_API enum ptl_status ptl_nsa_combine(struct ptl_context *ctx,
                                         const struct ptl_nsa_params *params);
 
 /* The four above in one call, selection and branches kept in scratch memory. Reads what they read,
- * but for idx; kc and vc both absent: the mean over each block of k and of v, rounded to their type.
- * Writes out, and those of the other outputs that are given. Equals the composition: bit for bit
- * for f32, else but for the rounding of the branches in between.
+ * but for idx; kc and vc both absent: the mean over each block of k and of v, rounded to their
+ * type. Writes out, and those of the other outputs that are given. Equals the composition: bit for
+ * bit for f32, else but for the rounding of the branches in between.
  * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE, ALIAS, OVERFLOW, NOMEM. */
 PTL_API enum ptl_status ptl_nsa_forward(struct ptl_context *ctx,
                                         const struct ptl_nsa_params *params);
 
-/* ---- Compressed keys and values --------------------------------------------------------------- */
+/* ---- Compressed keys and values -------------------------------------------------------------- */
 
 /* Arguments of ptl_nsa_compress. Fill with ptl_nsa_compress_params_init. */
 struct ptl_nsa_compress_params {
@@ -208,14 +208,16 @@ struct ptl_nsa_append_params {
     struct ptl_tensor k, v;
     struct ptl_tensor seq_offsets; /* [B+1] */
 
-    /* Where tokens live: the cache [pages, page, H, D] with page_table [B, M], written when k, v are
-     * given; or, where no raw tokens are kept, a ring [B, block, H, D]: token s in slot s % block. */
+    /* Where tokens live: the cache [pages, page, H, D] with page_table [B, M], written when k, v
+     * are given; or, where no raw tokens are kept, a ring [B, block, H, D]: token s in slot s %
+     * block. */
     struct ptl_tensor k_pages, v_pages, page_table;
     struct ptl_tensor k_ring, v_ring;
 
-    /* Where compressed blocks go: pages [pages, page, H, D] with page_table_c [B, Mc], block i in row
-     * i % page of page page_table_c[b, i / page]; or slots [B, M]: the j-th block completed by this
-     * call goes to row slots[b, j] of the pages taken as one array, -1: nowhere. Absent: none. */
+    /* Where compressed blocks go: pages [pages, page, H, D] with page_table_c [B, Mc], block i in
+     * row i % page of page page_table_c[b, i / page]; or slots [B, M]: the j-th block completed by
+     * this call goes to row slots[b, j] of the pages taken as one array, -1: nowhere. Absent:
+     * none. */
     struct ptl_tensor kc_pages, vc_pages, page_table_c, slots;
     struct ptl_tensor w_k, w_v, pe_k, pe_v; /* as w and pe above */
 };
@@ -226,8 +228,8 @@ PTL_API void ptl_nsa_append_params_init(struct ptl_nsa_append_params *params);
  * of a sequence, blocks N(seqlens_old) .. N(seqlens_k)-1. Every other slot keeps its bits. To go
  * back, pass a smaller seqlens_old next time; to fork, copy the row of the page table.
  * A block gets the same bits here and from ptl_nsa_compress.
- * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE (also for slots out of range, or the same
- * slot twice), ALIAS, OVERFLOW, NOMEM. */
+ * PTL_ERR_NULL, DTYPE, LAYOUT, SHAPE, PARAM, SEQLEN, TABLE (also for slots out of range, or the
+ * same slot twice), ALIAS, OVERFLOW, NOMEM. */
 PTL_API enum ptl_status ptl_nsa_append(struct ptl_context *ctx,
                                        const struct ptl_nsa_append_params *params);
 

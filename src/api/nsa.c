@@ -111,7 +111,7 @@ enum ptl_status ptl_attention_forward(struct ptl_context *ctx,
     return report(ctx, status);
 }
 
-/* ---- The whole operator ----------------------------------------------------------------------- */
+/* ---- The whole operator ---------------------------------------------------------------------- */
 
 /* Means over the blocks of k and of v. */
 struct mean {
@@ -190,7 +190,7 @@ enum ptl_status ptl_nsa_forward(struct ptl_context *ctx, const struct ptl_nsa_pa
     return report(ctx, status);
 }
 
-/* ---- Compression ------------------------------------------------------------------------------ */
+/* ---- Compression ----------------------------------------------------------------------------- */
 
 enum ptl_status ptl_nsa_compress(struct ptl_context *ctx,
                                  const struct ptl_nsa_compress_params *params) {

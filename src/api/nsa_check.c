@@ -1,5 +1,5 @@
-/* The checks of the attention calls, sparse and full: every row of the error contract (docs/nsa.md),
- * and on the way the problem as the operators walk it. Nothing is computed here. */
+/* The checks of the attention calls, sparse and full: every row of the error contract
+ * (docs/nsa.md), and on the way the problem as the operators walk it. Nothing is computed here. */
 #include "nsa_check.h"
 
 #include <inttypes.h>
@@ -26,7 +26,7 @@ struct call {
     int n_in, n_out;
 };
 
-/* ---- Pieces ----------------------------------------------------------------------------------- */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 enum ptl_status ptl_nsa_check_float(const char *name, const struct ptl_tensor *t,
                                     enum ptl_dtype like, const char *like_name) {
@@ -141,7 +141,7 @@ static enum ptl_status check_overlaps(const struct call *c) {
     return PTL_OK;
 }
 
-/* ---- Numbers ---------------------------------------------------------------------------------- */
+/* ---- Numbers --------------------------------------------------------------------------------- */
 
 static enum ptl_status check_params(const struct ptl_nsa_params *a) {
     if (!a) return ptl_fail(PTL_ERR_NULL, "params: NULL, expected arguments");
@@ -236,7 +236,7 @@ static enum ptl_status check_scale(float scale, int64_t dqk, float *to) {
     return PTL_OK;
 }
 
-/* ---- Query rows and sequences ----------------------------------------------------------------- */
+/* ---- Query rows and sequences ---------------------------------------------------------------- */
 
 /* The array that gives the leading axes, and with its tail the number of heads. */
 static enum ptl_status check_first(struct call *c, const char *name, const struct ptl_tensor *t,
@@ -341,7 +341,7 @@ static enum ptl_status check_sequences(struct call *c, int64_t k_rows) {
     return PTL_OK;
 }
 
-/* ---- Keys and values -------------------------------------------------------------------------- */
+/* ---- Keys and values ------------------------------------------------------------------------- */
 
 struct store_args {
     const char *k_name, *v_name;
@@ -469,7 +469,7 @@ static enum ptl_status check_keys_first(struct call *c, const char *name,
     return check_sequences(c, tokens && c->p->dense && !paged ? k->shape[1] : -1);
 }
 
-/* ---- Arguments and outputs of the operators --------------------------------------------------- */
+/* ---- Arguments and outputs of the operators -------------------------------------------------- */
 
 static enum ptl_status check_q_cmp(struct call *c) {
     const struct ptl_nsa_params *a = c->a;
@@ -601,7 +601,7 @@ static enum ptl_status check_gates(struct call *c) {
     return check_output(c, "out", &a->out, p->dtype, 2, rows, of, &p->out);
 }
 
-/* ---- The operators ---------------------------------------------------------------------------- */
+/* ---- The operators --------------------------------------------------------------------------- */
 
 static enum ptl_status begin_check(struct call *c, const struct ptl_nsa_params *a,
                                    struct ptl_nsa_problem *p, int reads) {

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "nsa_check.h"
 
-/* ---- Weights ---------------------------------------------------------------------------------- */
+/* ---- Weights --------------------------------------------------------------------------------- */
 
 static enum ptl_status check_weight(const char *name, const struct ptl_tensor *t, int n_axes,
                                     const struct ptl_nsa_compression *c) {
@@ -63,7 +63,7 @@ static enum ptl_status check_alike(const char *name, const struct ptl_tensor *t,
     return ptl_check_extent(name, t, row + 2, c->dim, "head size");
 }
 
-/* ---- Compress --------------------------------------------------------------------------------- */
+/* ---- Compress -------------------------------------------------------------------------------- */
 
 static enum ptl_status check_x(const struct ptl_nsa_compress_params *a,
                                struct ptl_nsa_compression *c) {
@@ -155,7 +155,7 @@ enum ptl_status ptl_nsa_check_compress(const struct ptl_nsa_compress_params *a,
     return PTL_OK;
 }
 
-/* ---- Append ----------------------------------------------------------------------------------- */
+/* ---- Append ---------------------------------------------------------------------------------- */
 
 /* The arguments of one side, keys or values, and what they are called. */
 struct side {
@@ -391,7 +391,7 @@ enum ptl_status ptl_nsa_check_append(const struct ptl_nsa_append_params *a,
     return check_append_overlaps(a);
 }
 
-/* ---- Decode ----------------------------------------------------------------------------------- */
+/* ---- Decode ---------------------------------------------------------------------------------- */
 
 struct named {
     const char *name;

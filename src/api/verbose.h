@@ -20,7 +20,7 @@ void ptl_verbose_nsa(const char *op, const struct ptl_context *ctx, const struct
 void ptl_verbose_compression(const char *op, const struct ptl_context *ctx,
                              const struct ptl_nsa_compression *c, double begin);
 
-/* ---- For them --------------------------------------------------------------------------------- */
+/* ---- For them -------------------------------------------------------------------------------- */
 
 /* A line is put together first and written at once, so that threads' lines do not mix. */
 struct ptl_verbose_line {

@@ -14,7 +14,7 @@ enum sink { OVERWRITE, ADD, ADD_TO_ZERO, RESCALE, PARTIAL_ADD, PARTIAL_ADD_TO_ZE
 
 /* The operands of c[m][lane] = c0 + sum over x of b(m, x) * a[x][lane]. b comes in parts of `part`
  * values of x, b(m, x) = b[x / part * b_part + m * bm + x % part * bx], or, with runs, in parts of
- * any length that lie anywhere: value x % part of run r is runs[r].rows[b_offset + m * bm + ... * bx]. */
+ * any length that lie anywhere: value y of run r is runs[r].rows[b_offset + m * bm + y * bx]. */
 struct operands {
     const float *a, *b;
     float *c;

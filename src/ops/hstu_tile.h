@@ -5,12 +5,6 @@
 
 #include "hstu.h"
 
-/* Floats between the rows of a staged tile of row length n: off the powers of two, so that rows do
- * not fall into one cache set. */
-static inline int64_t ptl_staged_stride(int n) {
-    return (n + 15) / 16 * 16 + 16;
-}
-
 /* Scratch of one worker. Each is there for what the problem needs, else unused. */
 struct ptl_hstu_stage {
     float *k, *v; /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */

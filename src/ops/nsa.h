@@ -9,8 +9,8 @@
 #include "../core/context.h"
 #include "views.h"
 
-/* Where the keys and values of a branch lie, whatever they stand for: jagged (offsets), dense (batch
- * strides) or paged (then batch is the page, row the slot). */
+/* Where the keys and values of a branch lie, whatever they stand for: jagged (offsets), dense
+ * (batch strides) or paged (then batch is the page, row the slot). */
 struct ptl_nsa_store {
     struct ptl_rows k, v;     /* data NULL: absent */
     struct ptl_index offsets; /* jagged only */
@@ -85,7 +85,7 @@ static inline int64_t ptl_nsa_row_number(const struct ptl_nsa_problem *p,
     return (p->dense ? seq->b * p->q_rows : 0) + seq->q_row + i;
 }
 
-/* ---- Selection: nsa_select.c ------------------------------------------------------------------ */
+/* ---- Selection: nsa_select.c ----------------------------------------------------------------- */
 
 /* The blocks of a row at position t with these scores of blocks 0 .. t / select_block, at most
  * `count` of them, to idx[0 .. topk-1], filled up with -1; returns how many. keys: memory for t /
@@ -93,7 +93,7 @@ static inline int64_t ptl_nsa_row_number(const struct ptl_nsa_problem *p,
 int ptl_nsa_select_row(const struct ptl_nsa_problem *p, const float *score, int64_t t,
                        int64_t count, uint64_t *keys, int32_t *idx);
 
-/* ---- The operators. PTL_OK or PTL_ERR_NOMEM; after reserve the same run cannot fail. --------------------------------------------------- */
+/* ---- The operators. PTL_OK or PTL_ERR_NOMEM; after reserve the same run cannot fail. --------- */
 
 enum ptl_status ptl_nsa_reserve(struct ptl_context *ctx, const struct ptl_nsa_problem *p);
 enum ptl_status ptl_nsa_run(struct ptl_context *ctx, const struct ptl_nsa_problem *p);
@@ -115,7 +115,7 @@ static inline const void *ptl_nsa_store_at(const struct ptl_nsa_store *s, const 
     return ptl_rows_at(r, seq, row, head);
 }
 
-/* ---- Compression: nsa_compress.c --------------------------------------------------------------- */
+/* ---- Compression: nsa_compress.c ------------------------------------------------------------- */
 
 /* Rows to compressed blocks, of keys or of values (the k of the stores). Rows of a sequence from
  * lens_old[b] on are new, and so are the blocks they complete. */

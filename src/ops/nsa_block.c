@@ -7,8 +7,8 @@
 
 #include "../core/arith.h"
 
-/* Tokens whose products are kept: as long as they are in a second-level cache, taking them is cheaper
- * than making them. */
+/* Tokens whose products are kept: as long as they are in a second-level cache, taking them is
+ * cheaper than making them. */
 enum { MAX_LOGITS = 512 };
 
 struct ptl_nsa_seq ptl_nsa_sequence(const struct ptl_nsa_problem *p, int64_t index) {
@@ -27,7 +27,7 @@ struct ptl_nsa_seq ptl_nsa_sequence(const struct ptl_nsa_problem *p, int64_t ind
     return s;
 }
 
-/* ---- Geometry --------------------------------------------------------------------------------- */
+/* ---- Geometry -------------------------------------------------------------------------------- */
 
 static bool wants_score(const struct ptl_nsa_problem *p) {
     return p->has_cmp && (p->importance.data || p->idx.data || p->nsel.data || p->selects);
@@ -128,7 +128,7 @@ int64_t ptl_nsa_tile_columns(const struct ptl_nsa_block *b, int64_t i0, int64_t 
     return first;
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 static size_t panel_floats(const struct ptl_nsa_block *b) {
     return (size_t)b->k->panel * (size_t)(2 + b->p->dv);

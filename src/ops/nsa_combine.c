@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "../core/arith.h"
-#include "hstu_tile.h" /* ptl_staged_stride */
 #include "nsa.h"
 #include "schedule.h"
 
@@ -22,7 +21,7 @@ void ptl_nsa_combine_row(const struct ptl_nsa_problem *p, const struct ptl_kerne
     k->weigh_rows_f32(rows, weight, n, p->dv, out);
 }
 
-/* ---- The operator alone ----------------------------------------------------------------------- */
+/* ---- The operator alone ---------------------------------------------------------------------- */
 
 struct combine_job {
     const struct ptl_nsa_problem *p;

@@ -1,10 +1,9 @@
-/* Compressed blocks of rows, and appending rows to a cache: weighted sums of a few rows each, shared
- * out among the workers. */
+/* Compressed blocks of rows, and appending rows to a cache: weighted sums of a few rows each,
+ * shared out among the workers. */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "../core/arith.h"
-#include "hstu_tile.h" /* ptl_staged_stride */
 #include "nsa.h"
 #include "schedule.h"
 
@@ -44,7 +43,7 @@ static struct compression_scratch scratch_at(const struct ptl_nsa_compression *c
     return s;
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 static int64_t n_new_rows(const struct ptl_nsa_compression *c, int64_t b) {
     return ptl_nsa_len(c, b) - ptl_index_at(&c->lens_old, b);
@@ -67,7 +66,7 @@ static void copy_row(const struct ptl_nsa_compression *c, int64_t b, int64_t row
     memcpy((void *)row_of(c, b, row, head), from, (size_t)(c->dim * c->from.k.elem_bytes));
 }
 
-/* ---- Blocks ----------------------------------------------------------------------------------- */
+/* ---- Blocks ---------------------------------------------------------------------------------- */
 
 /* Weights of a head, and what pe adds to every block. */
 static void begin_head(const struct compression_job *job, const struct compression_scratch *s,
@@ -123,7 +122,7 @@ static void compress_block(const struct compression_job *job, const struct compr
     ptl_narrow_rows(job->k, c->dtype, s->out, 0, 1, c->dim, to, 0);
 }
 
-/* ---- Workers ---------------------------------------------------------------------------------- */
+/* ---- Workers --------------------------------------------------------------------------------- */
 
 /* The next chunk [*begin, *end) of the new rows or blocks of a sequence and head. */
 static bool draw_chunk(struct compression_job *job,

@@ -17,7 +17,7 @@ void ptl_nsa_block_normalise(struct ptl_nsa_block *b) {
     }
 }
 
-/* ---- Scores ----------------------------------------------------------------------------------- */
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 /* Columns of every tile times what the final sums make of them, the heads added up in order. */
 static void score_columns(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
@@ -98,7 +98,7 @@ void ptl_nsa_block_select(struct ptl_nsa_block *b, struct ptl_nsa_worker *w) {
     }
 }
 
-/* ---- Results ---------------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 /* Where a head of a list is in an array of query rows. */
 static void *place_of(const struct ptl_nsa_block *b, const struct ptl_rows *r, int64_t lane) {

@@ -56,9 +56,9 @@ static int64_t choose_block_lanes(const struct ptl_nsa_problem *p, const struct 
     return ptl_max64(k->panel, ptl_min64(lanes, MAX_BLOCK_LANES));
 }
 
-/* Whether the rows of all kv heads of a token lie side by side: then they are read together, several
- * heads a block, as long as two tiles of them fit the cache. A few bytes out of every row come from
- * memory at a third of its rate. */
+/* Whether the rows of all kv heads of a token lie side by side: then they are read together,
+ * several heads a block, as long as two tiles of them fit the cache. A few bytes out of every row
+ * come from memory at a third of its rate. */
 static bool is_side_by_side(const struct ptl_nsa_store *s, int dqk, int dv) {
     return s->k.head_stride == dqk && (!s->v.data || s->v.head_stride == dv);
 }
@@ -73,7 +73,7 @@ static int choose_block_heads(const struct nsa_job *job, int64_t n_rows) {
     return (int)ptl_max64(1, ptl_min64(n, p->n_k_heads));
 }
 
-/* ---- Planning --------------------------------------------------------------------------------- */
+/* ---- Planning -------------------------------------------------------------------------------- */
 
 /* Calls fn for every block of every sequence and kv head. */
 typedef void block_fn(struct nsa_job *job, struct ptl_nsa_block *b);
@@ -183,7 +183,7 @@ static size_t begin_shared(struct nsa_job *job, struct shared_block *s, char *me
     return bytes;
 }
 
-/* ---- Workers ---------------------------------------------------------------------------------- */
+/* ---- Workers --------------------------------------------------------------------------------- */
 
 /* Where the worker of a whole block is: part is walked. */
 struct whole_walk {
@@ -256,8 +256,8 @@ static bool was_last(_Atomic int64_t *left) {
     return atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) == 1;
 }
 
-/* What unit number *unit is: a phase of a block, and *unit counts in it; or WHOLE, and it counts the
- * whole blocks; or N_KINDS, there is no such unit. */
+/* What unit number *unit is: a phase of a block, and *unit counts in it; or WHOLE, and it counts
+ * the whole blocks; or N_KINDS, there is no such unit. */
 static int find_unit(const struct nsa_job *job, int64_t *unit, struct shared_block **s) {
     int i = 0;
     while (i < N_KINDS && *unit >= job->n_units[ORDER[i]]) *unit -= job->n_units[ORDER[i++]];

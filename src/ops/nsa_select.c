@@ -79,7 +79,7 @@ int ptl_nsa_select_row(const struct ptl_nsa_problem *p, const float *score, int6
     return (int)k;
 }
 
-/* ---- Selection alone -------------------------------------------------------------------------- */
+/* ---- Selection alone ------------------------------------------------------------------------- */
 
 struct select_job {
     const struct ptl_nsa_problem *p;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "../core/arith.h"
-#include "hstu_tile.h" /* ptl_staged_stride */
 
 /* Keys or columns of a product between two requests for the next tile: a multiple of every register
  * block, and about the same time for any panel. */
@@ -18,7 +17,7 @@ static bool is_half(const struct ptl_nsa_problem *p) {
     return p->dtype != PTL_F32;
 }
 
-/* ---- Tiles ------------------------------------------------------------------------------------ */
+/* ---- Tiles ----------------------------------------------------------------------------------- */
 
 void ptl_nsa_tile_add(struct ptl_nsa_tile *t, const struct ptl_nsa_store *from, int64_t seq,
                       int64_t kv_head, int64_t begin, int64_t end) {
@@ -136,7 +135,7 @@ static void ask(struct ptl_nsa_ahead *a) {
     }
 }
 
-/* ---- Panels ----------------------------------------------------------------------------------- */
+/* ---- Panels ---------------------------------------------------------------------------------- */
 
 int ptl_nsa_cut_panels(const struct ptl_kernels *k, int n_lanes, struct ptl_nsa_panel *panels) {
     const int nv_max = k->panel / k->lanes;
@@ -169,7 +168,7 @@ void ptl_nsa_load_panel(const struct ptl_nsa_problem *p, const struct ptl_kernel
     k->panel_load_f32(rows, panel->n_lanes, p->dqk, q_panel);
 }
 
-/* ---- Stages ----------------------------------------------------------------------------------- */
+/* ---- Stages ---------------------------------------------------------------------------------- */
 
 void ptl_nsa_tile_scores(const struct ptl_nsa_problem *p, const struct ptl_kernels *k,
                          const struct ptl_nsa_tile *t, int nv, const float *q_panel,

@@ -1,5 +1,5 @@
-/* A tile of keys for softmax attention and the three stages of a panel on it. Which tiles there are,
- * and what becomes of the states, is nsa_block.c. */
+/* A tile of keys for softmax attention and the three stages of a panel on it. Which tiles there
+ * are, and what becomes of the states, is nsa_block.c. */
 #ifndef PTL_NSA_TILE_H
 #define PTL_NSA_TILE_H
 
@@ -62,9 +62,9 @@ struct ptl_softmax_state {
     bool empty; /* no tile yet: o is not to be read */
 };
 
-/* Asks for the rows of a tile, a few lines at a time, while the one before it is computed: one burst
- * of requests would hold up the loads behind it. Of n_heads heads, which lie side by side, n_panels
- * panels each. */
+/* Asks for the rows of a tile, a few lines at a time, while the one before it is computed: one
+ * burst of requests would hold up the loads behind it. Of n_heads heads, which lie side by side,
+ * n_panels panels each. */
 struct ptl_nsa_ahead {
     const struct ptl_nsa_tile *tile; /* NULL: nothing */
     int64_t k_step, v_step, k_bytes, v_bytes;

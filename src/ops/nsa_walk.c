@@ -176,7 +176,8 @@ static void run_tile(struct walk *x, int64_t begin, int64_t end, int64_t set,
     }
 }
 
-/* Keys [begin, end), one split, into a set of states. known: w->tiles[w->tile] is its first tile. */
+/* Keys [begin, end), one split, into a set of states. known: w->tiles[w->tile] is its first tile.
+ */
 static void run_split(struct walk *x, int64_t begin, int64_t end, int64_t set, bool *known) {
     struct ptl_nsa_block *b = x->b;
     struct ptl_nsa_worker *w = x->w;

@@ -33,6 +33,12 @@ static inline int64_t ptl_index_at(const struct ptl_index *x, int64_t i) {
     return x->wide ? ((const int64_t *)x->data)[i] : ((const int32_t *)x->data)[i];
 }
 
+/* Floats between the rows of a staged tile of row length n: off the powers of two, so that rows do
+ * not fall into one cache set. */
+static inline int64_t ptl_staged_stride(int n) {
+    return (n + 15) / 16 * 16 + 16;
+}
+
 /* Rows of n elements of f32, f16 or bf16 to rows of floats, and back with one rounding; strides in
  * elements. */
 void ptl_widen_rows(const struct ptl_kernels *k, enum ptl_dtype type, const void *x,

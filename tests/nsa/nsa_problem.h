@@ -1,7 +1,7 @@
 /* NSA problems: arrays in any layout, each before an unmapped page, inputs write protected, all
- * that must not be read a NaN. What a row holds depends on the seed, its sequence's id, its position and
- * head alone, so problems that differ in layout, batch or length hold the same numbers. Running and
- * comparing is nsa_compare.h. */
+ * that must not be read a NaN. What a row holds depends on the seed, its sequence's id, its
+ * position and head alone, so problems that differ in layout, batch or length hold the same
+ * numbers. Running and comparing is nsa_compare.h. */
 #ifndef PTL_TESTS_NSA_PROBLEM_H
 #define PTL_TESTS_NSA_PROBLEM_H
 
