@@ -164,7 +164,7 @@ PTL_API void ptl_hstu_grads_init(struct ptl_hstu_grads *grads);
 /* HSTU attention, backward. params as for forward (params->out is not used); with f = silu(S):
  *
  *     dP_ij = s_i dO_i . v_j        dS_ij = dP_ij silu'(S_ij)        for valid (i, j)
- *     dq_i = alpha sum_j dS_ij k_j      dk_j = alpha sum_i dS_ij q_i      dv_j = sum_i s_i f_ij dO_i
+ *     dq_i = alpha sum_j dS_ij k_j      dk_j = alpha sum_i dS_ij q_i     dv_j = sum_i s_i f_ij dO_i
  *     dbias_ij = bias_scale dS_ij       ds_i = sum over heads and j of f_ij dO_i . v_j
  *
  * dk and dv are summed over the query heads of a group. Everything is computed anew from the

@@ -33,7 +33,7 @@ struct ptl_nsa_problem {
     bool dense;                 /* layout of the query rows */
     int64_t q_rows;             /* dense: Q */
     struct ptl_index offsets_q; /* jagged */
-    struct ptl_index lens_k;    /* data NULL: see n_keys_of in nsa_block.c */
+    struct ptl_index lens_k;    /* data NULL: offsets_k, or when dense dense_len_k */
     struct ptl_index offsets_k;
     int64_t dense_len_k; /* dense k: S */
 

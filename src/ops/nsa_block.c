@@ -178,9 +178,8 @@ size_t ptl_nsa_block_memory(struct ptl_nsa_block *b, char *memory) {
     return m.used;
 }
 
-size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_block *largest,
+size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_block *b,
                              char *memory) {
-    const struct ptl_nsa_block *b = largest;
     const struct ptl_nsa_problem *p = b->p;
     const size_t panels = (size_t)ptl_max64(b->n_panels, b->n_row_panels * b->n_heads);
     const size_t lanes = (size_t)b->n_lists * (size_t)p->group;

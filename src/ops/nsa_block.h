@@ -90,9 +90,8 @@ void ptl_nsa_block_init(struct ptl_nsa_block *b, const struct ptl_nsa_problem *p
 /* Gives the block its memory, or, without memory, says how many bytes that is. */
 size_t ptl_nsa_block_memory(struct ptl_nsa_block *b, char *memory);
 
-/* The scratch of a worker for blocks up to this one, likewise. */
-size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_block *largest,
-                             char *memory);
+/* The scratch of a worker while it is at this block, likewise. */
+size_t ptl_nsa_worker_memory(struct ptl_nsa_worker *w, const struct ptl_nsa_block *b, char *memory);
 
 /* The state of a panel in a set; without o where the branch has no values. */
 static inline struct ptl_softmax_state ptl_nsa_state_at(const struct ptl_nsa_block *b,
