@@ -202,7 +202,7 @@ QUICK = [*both(dense, "article b=1", 1, 4, 64, 4096), *both(jagged, "jagged b=16
          dense("step b=1 f32", 1, 4, 64, 2048, backward=True),
          *both(decode, "decode 64K", 65536), prefill("prefill 4K f32", 4096)]
 
-FULL = [*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4, 4, 64, 1024),
+FULL = sorted([*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4, 4, 64, 1024),
         *both(jagged, "jagged b=32", 32),
         *both(dense, "b=256 h=4 d=64 (52,1000)", 256, 4, 64, 52, 1000),
         *both(dense, "b=16 h=4 d=64 (501,1000)", 16, 4, 64, 501, 1000),
@@ -218,4 +218,4 @@ FULL = [*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4
         *both(jagged, "step jagged b=16", 16, backward=True),
         *[case for k in (8, 32, 64, 256, 1024) for case in both(decode, f"decode {k}K", 1024 * k)],
         *both(decode, "decode b=4 32K", 32768, heads=32, hk=4, d=128, dv=128, batch=4),
-        *[case for k in (4, 16, 64) for case in both(prefill, f"prefill {k}K", 1024 * k)]]
+        *[case for k in (4, 16, 64) for case in both(prefill, f"prefill {k}K", 1024 * k)]], key=lambda case: case.dtype != "f32")
