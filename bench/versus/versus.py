@@ -25,8 +25,7 @@ REUSE = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=34359738368:glibc.m
 GATE = 0.85  # of the canary's best speed: a turn between two slower ones does not count
 PAUSE = 0.3  # seconds until the pools of the last contender have stopped spinning
 WAIT = 10  # seconds for a disturbed host to become quiet, before a turn is given up
-HOPELESS = 2.0  # times slower than the fastest that computes the same: one turn that counts is enough
-FAR = 10.0  # times slower: that counts on a disturbed host, too
+LOST = 2.0  # times slower than the fastest that computes the same, the canary's slowness allowed for: one turn is enough
 SLOW_FLOPS = 5e9  # what torch computes in a few seconds in bf16, where the CPU has no instructions for it
 MEMORY = 0.6  # of what is available: the most that the workers of a group take together
 
@@ -169,7 +168,8 @@ def turn(args, case, results, canary, worker, fastest):
             results.add("failure", **label, reason=times["failure"])
             return False
         after = canary.speed()
-        counts = min(before, after) >= GATE or times["min"] > FAR * fastest
+        slowness = min(before, after)
+        counts = slowness >= GATE or slowness * times["min"] > LOST * fastest
         results.add("turn", **label, counts=counts, canary=[round(before, 3), round(after, 3)], **times)
         if counts:
             worker.best = min(worker.best, times["min"])
@@ -184,7 +184,7 @@ def run_case(args, case, results, canary):
         workers = start_workers(args, case, results, group)
         for _ in range(args.rounds):
             for worker in list(workers):
-                if HOPELESS * fastest < worker.best < float("inf"):
+                if LOST * fastest < worker.best < float("inf"):
                     continue
                 if not turn(args, case, results, canary, worker, fastest):
                     worker.stop()
