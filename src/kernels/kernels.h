@@ -38,6 +38,7 @@ struct ptl_kernels {
     int lanes;        /* floats per vector */
     int panel;        /* floats per line of a panel: the most query rows a panel takes */
     int key_tile;     /* keys per tile; tiles start at multiples of it in every sequence */
+    int rows[4];      /* keys or columns of a product's register block with nv vectors, at nv - 1 */
 #define PTL_KERNEL(ret, kernel, args) ret(*kernel) args;
 #include "kernels.def"
 #undef PTL_KERNEL

@@ -10,6 +10,11 @@ const struct ptl_kernels KERNEL(kernels) = {
     .lanes = V_LANES,
     .panel = V_PANEL * V_LANES,
     .key_tile = V_KEY_TILE,
+#if V_PANEL > 3
+    .rows = {V_ROWS_1, V_ROWS_2, V_ROWS_3, V_ROWS_4},
+#else
+    .rows = {V_ROWS_1, V_ROWS_2, V_ROWS_3},
+#endif
 #define PTL_KERNEL(ret, kernel, args) .kernel = KERNEL(kernel),
 #include "kernels.def"
 #undef PTL_KERNEL

@@ -1,8 +1,8 @@
 /* HSTU forward: the walk over blocks of query rows and tiles of keys. The arithmetic of a tile is
  * in src/kernels; which columns a row sees is hstu_mask.c.
  *
- * A task is one block of rows of one sequence and head (of all heads, when they share the look-up
- * of time buckets). Its rows are cut into panels; for every key tile, in key order, every panel
+ * A task is one block of rows of one sequence and head, or of several heads where they share the
+ * look-up of time buckets or long reads. Its rows are cut into panels; for every key tile, in key order, every panel
  * runs the three stages on it:
  *
  *     QK product -> bias, silu -> PV product
@@ -55,17 +55,42 @@ struct forward_scratch {
     struct ptl_hstu_panel_mask *masks;
 };
 
-/* Heads of a task share what depends on the pair of rows alone. Only looking up time buckets is
- * worth that: else one head a task makes more tasks, and a tile of one head fits the cache
- * better. */
-static int64_t choose_heads(const struct ptl_hstu_problem *p) {
-    return p->tables.time ? p->n_q_heads : 1;
-}
-
-static int64_t choose_block_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k) {
-    int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float) * choose_heads(p));
+static int64_t choose_block_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                                 int64_t n_heads) {
+    int64_t n = BLOCK_BYTES / ((p->dqk + p->dv) * (int64_t)sizeof(float) * n_heads);
     if (n > MAX_BLOCK_ROWS) n = MAX_BLOCK_ROWS;
     return n < k->panel ? k->panel : n / k->panel * k->panel;
+}
+
+/* Whether the keys, and the values, of a token's heads lie side by side. */
+static bool adjacent_heads(const struct ptl_hstu_problem *p) {
+    return p->k.head_stride == p->dqk && p->v.head_stride == p->dv && !p->pages.on;
+}
+
+static int64_t longest_rows(const struct ptl_hstu_problem *p) {
+    int64_t most = 0;
+    for (int64_t b = 0; b < p->n_seqs; b++) {
+        const int64_t n = ptl_hstu_sequence(p, b).uq;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* Heads of a task. They share the look-up of time buckets; and where they are side by side, memory
+ * is read in long stretches, at two to three times the rate of a head's part of every row. That
+ * pays when few rows meet each key. More rows in a block pay more when they do not all fit, and so
+ * do enough tasks for the threads. */
+static int64_t choose_heads(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                            int n_threads) {
+    const int64_t group = p->n_q_heads / p->n_k_heads;
+    if (p->tables.time) return p->n_q_heads;
+    if (p->n_k_heads == 1 || !adjacent_heads(p)) return 1;
+    const int64_t longest = longest_rows(p);
+    for (int64_t n = p->n_k_heads; n > 1; n--)
+        if (p->n_k_heads % n == 0 && longest <= choose_block_rows(p, k, n * group) &&
+            p->n_seqs * (p->n_k_heads / n) >= 8 * n_threads)
+            return n * group;
+    return 1;
 }
 
 static int max_panels(const struct forward_job *job) {
@@ -140,64 +165,70 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
 }
 
 /* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one
- * head lie far apart in a jagged array, where the hardware's prefetchers give up, and one burst of
- * requests would hold up the loads behind it. */
+ * head lie far apart in a jagged array, where the hardware's prefetchers give up. */
 struct prefetch {
     struct {
         const char *data;
-        int64_t step, bytes;
+        int64_t step, bytes, n_rows;
     } array[4];
     int n_arrays;
-    int64_t n_rows, part, n_parts; /* part n of n_parts is asked for next */
+    int64_t part, n_parts; /* part n of n_parts is asked for next */
 };
 
-static void prefetch_array(struct prefetch *f, const struct ptl_rows *r, int64_t b, int64_t row,
-                           int64_t head, int dim) {
+/* n rows of a sequence from `row` on, for head h of the n_heads from `first` on: its part of every
+ * row or, where the heads lie side by side, its share of the whole rows. */
+static void prefetch_rows(struct prefetch *f, const struct ptl_rows *r, int64_t b, int64_t row,
+                          int64_t n, int64_t first, int64_t h, int64_t n_heads, int dim) {
     const int i = f->n_arrays++;
-    f->array[i].data = ptl_rows_at(r, b, row, head);
+    const bool whole = r->head_stride == dim;
+    const int64_t begin = whole ? n * h / n_heads : 0, end = whole ? n * (h + 1) / n_heads : n;
+    f->array[i].data = ptl_rows_at(r, b, row + begin, whole ? first : first + h);
     f->array[i].step = r->row_stride * r->elem_bytes;
-    f->array[i].bytes = dim * r->elem_bytes;
+    f->array[i].bytes = (whole ? n_heads : 1) * dim * r->elem_bytes;
+    f->array[i].n_rows = end - begin;
 }
 
 static void prefetch_part(struct prefetch *f) {
-    const int64_t begin = f->part * f->n_rows / f->n_parts;
-    const int64_t end = ++f->part * f->n_rows / f->n_parts;
-    for (int i = 0; i < f->n_arrays; i++)
+    for (int i = 0; i < f->n_arrays; i++) {
+        const int64_t n = f->array[i].n_rows;
+        const int64_t begin = f->part * n / f->n_parts, end = (f->part + 1) * n / f->n_parts;
         for (int64_t j = begin; j < end; j++) {
             const char *row = f->array[i].data + j * f->array[i].step;
             for (int64_t x = 0; x < f->array[i].bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
         }
+    }
+    f->part++;
 }
 
-/* The keys and values [begin, end). */
-static struct prefetch prefetch_tile(const struct ptl_hstu_problem *p,
-                                     const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                     int64_t end) {
-    struct prefetch f = {.n_rows = end - begin};
-    if (p->pages.on) f.n_rows = 0;
-    prefetch_array(&f, &p->k, seq->b, seq->k_row + begin, kv_head, p->dqk);
-    prefetch_array(&f, &p->v, seq->b, seq->k_row + begin, kv_head, p->dv);
+/* The keys and values [begin, end), for head h of the task. */
+static struct prefetch prefetch_keys(const struct ptl_hstu_problem *p, const struct task *t,
+                                     int64_t h, int64_t begin, int64_t end) {
+    const int64_t group = p->n_q_heads / p->n_k_heads, first = t->head / group;
+    const int64_t n_heads = (t->head + t->n_heads - 1) / group + 1 - first;
+    struct prefetch f = {0};
+    if (p->pages.on || h >= n_heads) return f;
+    prefetch_rows(&f, &p->k, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads,
+                  p->dqk);
+    prefetch_rows(&f, &p->v, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads, p->dv);
     return f;
 }
 
 /* What a short task begins with: its rows of q and out, and as many keys and values. */
-static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const struct task *t) {
-    struct prefetch f = {.n_rows = t->end - t->row};
-    const int64_t kv_head = t->head / (p->n_q_heads / p->n_k_heads);
-    if (f.n_rows > t->seq.uk) f.n_rows = t->seq.uk;
-    if (p->pages.on) f.n_rows = 0;
-    prefetch_array(&f, &p->q, t->seq.b, t->seq.q_row + t->row, t->head, p->dqk);
-    prefetch_array(&f, &p->out, t->seq.b, t->seq.q_row + t->row, t->head, p->dv);
-    prefetch_array(&f, &p->k, t->seq.b, t->seq.k_row, kv_head, p->dqk);
-    prefetch_array(&f, &p->v, t->seq.b, t->seq.k_row, kv_head, p->dv);
+static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const struct task *t,
+                                     int64_t h) {
+    const int64_t n = t->end - t->row;
+    struct prefetch f = prefetch_keys(p, t, h, 0, n < t->seq.uk ? n : t->seq.uk);
+    prefetch_rows(&f, &p->q, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dqk);
+    prefetch_rows(&f, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dv);
     return f;
 }
 
-/* Keys or columns of a product between two prefetches: a multiple of every register block. */
-enum { STEP = 24 };
-
-static int64_t n_steps(int64_t n) {
-    return (n + STEP - 1) / STEP;
+/* Keys or columns of a product between two prefetches: whole register blocks, about a dozen. With
+ * twice as many, what is asked for at once exceeds the misses that a core can have under way, and
+ * the loads behind wait. */
+static int step_of(const struct ptl_kernels *k, int nv) {
+    const int rows = k->rows[nv - 1];
+    return (12 + rows - 1) / rows * rows;
 }
 
 /* A task while it is computed. Its heads go through every tile together, panel by panel; numbers of
@@ -260,7 +291,7 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     const struct ptl_kernels *k = job->kernels;
     const struct forward_scratch *scratch = b->scratch;
     const struct panel *panel = &b->panels[i];
-    const int nv = panel->nv;
+    const int nv = panel->nv, step = step_of(k, nv);
     int64_t j = t->begin, j_end = t->end;
     const enum ptl_tile_kind kind =
         ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
@@ -271,10 +302,10 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     const int n_keys = (int)(j_end - j);
     bool *empty = &scratch->empty[t->head * b->n_panels + i];
 
-    for (int x = 0; x < n_keys; x += STEP) {
+    for (int x = 0; x < n_keys; x += step) {
         prefetch_part(&t->ahead);
         k->tile_qk_f32(nv, q_panel(b, t->head, i), keys + x * t->k_stride, t->k_stride,
-                       n_keys - x < STEP ? n_keys - x : STEP, p->dqk, scratch->s + x * k->panel);
+                       n_keys - x < step ? n_keys - x : step, p->dqk, scratch->s + x * k->panel);
     }
 
     const bool biased = ptl_hstu_has_bias(p);
@@ -291,12 +322,22 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     if (bits && !t->finite)
         k->tile_pv_masked_f32(nv, scratch->s, values, t->v_stride, n_keys, p->dv, o, *empty, bits);
     else
-        for (int x = 0; x < p->dv; x += STEP) {
+        for (int x = 0; x < p->dv; x += step) {
             prefetch_part(&t->ahead);
             k->tile_pv_f32(nv, scratch->s, values + x, t->v_stride, n_keys,
-                           p->dv - x < STEP ? p->dv - x : STEP, o + x * k->panel, *empty);
+                           p->dv - x < step ? p->dv - x : step, o + x * k->panel, *empty);
         }
     *empty = false;
+}
+
+/* Of a prefetch: steps of all panels on a tile of n keys. */
+static int64_t n_parts(const struct block *b, int64_t n) {
+    int64_t parts = 0;
+    for (int i = 0; i < b->n_panels; i++) {
+        const int step = step_of(b->job->kernels, b->panels[i].nv);
+        parts += (n + step - 1) / step + (b->job->p->dv + step - 1) / step;
+    }
+    return parts;
 }
 
 static void run_tiles(struct block *b) {
@@ -312,9 +353,9 @@ static void run_tiles(struct block *b) {
             struct tile t = {.begin = tile, .head = h, .finite = -1};
             t.end = tile + k->key_tile < b->last ? tile + k->key_tile : b->last;
             const int64_t next_end = t.end + k->key_tile < b->last ? t.end + k->key_tile : b->last;
-            if (t.end < next_end) t.ahead = prefetch_tile(p, seq, kv_head, t.end, next_end);
-            else if (b->next) t.ahead = prefetch_task(p, b->next);
-            t.ahead.n_parts = b->n_panels * (n_steps(t.end - tile) + n_steps(p->dv));
+            if (t.end < next_end) t.ahead = prefetch_keys(p, b->task, h, t.end, next_end);
+            else if (b->next) t.ahead = prefetch_task(p, b->next, h);
+            t.ahead.n_parts = n_parts(b, t.end - tile);
             t.keys = ptl_hstu_load_keys(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
                                         &t.k_stride);
             t.values = ptl_hstu_load_values(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
@@ -407,8 +448,8 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
         job; /* not cleared: the schedule is 8 KiB, and small calls count in microseconds */
     job.p = p;
     job.kernels = ctx->kernels;
-    job.heads_per_task = choose_heads(p);
-    job.block_rows = choose_block_rows(p, ctx->kernels);
+    job.heads_per_task = choose_heads(p, ctx->kernels, n_threads);
+    job.block_rows = choose_block_rows(p, ctx->kernels, job.heads_per_task);
     job.q_bytes = ptl_round_up((size_t)p->dqk * (size_t)ctx->kernels->panel * sizeof(float), 64);
     job.o_bytes = ptl_round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);
 

@@ -145,6 +145,11 @@ static void heads_alone(void) {
     each_rule_of_batch("h=6 hk=2 d=20 dv=11", each_head_alone);
 }
 
+/* Many short users: their heads are computed together, tile by tile. */
+static void short_users(void) {
+    each_rule("lengths=list:41,1,0,7,90,33,2,64,5,28 h=6 hk=3 d=20 dv=11", each_head_alone);
+}
+
 /* ---- Layouts --------------------------------------------------------------------------------- */
 
 static void as_plain_jagged(const struct ptl_hstu_params *p) {
@@ -189,6 +194,7 @@ static const struct test tests[] = {
     {"sequence_alone_is_sequence_in_batch", sequence_alone},
     {"permuted_batch", permuted_batch},
     {"heads_alone_are_heads_in_group", heads_alone},
+    {"heads_alone_are_heads_side_by_side", short_users},
     {"dense_is_jagged", dense_is_jagged},
     {"uvqk_slices_are_contiguous", uvqk_slices},
     {"gaps_between_rows", gaps_between_rows},
