@@ -130,12 +130,12 @@ def roofline(points, peak, bandwidth, title, path):
     families = sorted({point[0] for point in points})
     figure, (axes, side) = plt.subplots(1, 2, figsize=(WIDTH, 4.9), width_ratios=(1.9, 1), layout="constrained")
     ridge = peak / bandwidth
-    left, right = min(0.25, *(p[2] / 2 for p in points)), max(4 * ridge, *(p[2] * 2 for p in points))
+    left, right = min(ridge / 10, *(p[2] / 2 for p in points)), max(4 * ridge, *(p[2] * 2 for p in points))
     bottom = min(peak / 100, *(p[3] / 2 for p in points))
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, 2 * max(peak, *(p[3] for p in points))))
     axes.plot([left, ridge, right], [left * bandwidth, peak, peak], color="#333", linewidth=1.4)
     axes.fill_between([left, ridge, right], [left * bandwidth, peak, peak], bottom, color="#f4f1ec", zorder=0)
-    axes.annotate(f"FMA {peak:.0f} GFLOP/s", (right, peak), xytext=(-4, 4), textcoords="offset points", ha="right")
+    axes.annotate(f"{peak:.0f} GFLOP/s", (right, peak), xytext=(-4, 4), textcoords="offset points", ha="right")
     axes.grid(which="major")
     axes.set(xlabel="floating-point operations for each byte of inputs and outputs", ylabel="GFLOP/s", title=title)
     for axis in (axes.xaxis, axes.yaxis):

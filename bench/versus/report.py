@@ -39,24 +39,25 @@ img { max-width: 100%; height: auto; display: block; margin: .8em 0 }
 details { border-bottom: 1px solid var(--line); padding: .35em 0 } summary { cursor: pointer }
 summary .note { float: right } @media print { details { break-inside: avoid } }"""
 
-INTRODUCTION = """Every contender computed the same thing from the same inputs, in a process of its own, and was held
-to double arithmetic before it was timed. Contenders took turns of a fraction of a second; a turn counts only if the
-machine was at its usual speed before and after it, which a product that is no contender's tells. A time is the fastest
-call of all turns that count, with the better of two allocators. A factor is the time of the fastest other contender to
-pantile's: above 1 pantile is faster. Differences below the spreads of the two are none."""
+INTRODUCTION = """Every contender computed the same thing from the same inputs, in a process of its own, and was held to
+double arithmetic before it was timed. Contenders took turns of a fraction of a second; where it may change who is
+fastest, a turn counts only if the machine was at its usual speed before and after it, which a product that is no
+contender's tells. A time is the fastest call of all turns that count, with the better of two allocators. A factor is
+the time of the fastest other contender to pantile's: above 1 pantile is faster. Differences below the spreads of the
+two are none."""
 
 NOTES = """min: the fastest call of all turns that count; median: of the turns' medians; spread: by how much the slowest
 turn's fastest call exceeds it. GFLOP/s counts the work that the mask leaves, also of padded contenders; of peak: of the
 FMA peak of fp32, probed in the same run, for bf16, too. +MiB: by how much a call makes the process larger; with page
 reuse memory that was kept hides there. error: to double, on a sample. allocator: the better of the default one and page
-reuse. rejected: turns that the canary refused. Grey rows compute something else: softmax attention beside HSTU, full
-attention beside NSA."""
+reuse. rejected: turns that the canary refused; who has lost clearly has one turn. Grey rows compute something else:
+softmax attention beside HSTU, full attention beside NSA."""
 
 ROOFS = """An operator is limited by arithmetic or by memory, whichever roof is lower at its operations a byte.
-Operations are those on the pairs that the mask leaves, bytes are inputs and outputs once; both roofs, fp32 multiply-adds
-on registers and reading a large buffer, were probed next to each line. What was in the caches is evicted before each
-call of an operator, not in the sweeps of HSTU. Halves are held to the peak of fp32. A share above 100 % means that the
-probe was disturbed, or that bytes were read from a cache; * marks lines that pantile bench calls disturbed."""
+Operations are those on the pairs that the mask leaves, bytes are inputs and outputs once; both roofs, fp32 multiply-
+adds on registers and reading a large buffer, were probed next to each line. What was in the caches is evicted before
+each call of an operator, not in the sweeps of HSTU. Halves are held to the peak of fp32. A share above 100 % means that
+the probe was disturbed, or that bytes were read from a cache; * marks lines that pantile bench calls disturbed."""
 
 
 def picture(path, alt):
@@ -85,7 +86,7 @@ def facts_line(machine):
 def result_line(cases):
     ordered, missing = by_factor(cases), [case.name for case in cases.values() if not case.compared]
     losses = sum(case.factor < 1 for case in ordered)
-    text = (f"Against the fastest other contender of each case that computes the same: "
+    text = ("Against the fastest other contender of each case that computes the same: "
             f"{counted(losses, 'loss', 'es')}, {counted(len(ordered) - losses, 'win')}.")
     return text + (f" Without a pair of times that count: {', '.join(missing)}." if missing else "")
 
@@ -181,7 +182,8 @@ def sweep_figures(rows, folder):
     for part, title, x_label in (("length", "HSTU and the length", "rows of a sequence, S"),
                                  ("head size", "HSTU and the head size, S = 1024", "D"),
                                  ("batch", "HSTU and the batch, S = 256", "sequences, B")):
-        draw(part, curves(part, lambda row: row.gflops / row.peak), title, x_label, "share of the FMA peak", percent="y")
+        of_peak = curves(part, lambda row: row.gflops / row.peak)
+        draw(part, of_peak, title, x_label, "share of the FMA peak", percent="y")
     threads = roofline.curves(rows, "threads")
     gains = {label: [(row.x, curve[0].ms / row.ms) for row in curve] for label, curve in threads.items()}
     if threads:
@@ -190,9 +192,9 @@ def sweep_figures(rows, folder):
     draw("threads", gains, "Threads", "threads", "times as fast as one", log_x=False, dashed=["FMA peak"])
     for full in roofline.curves(rows, "mask").get("hstu f32", [])[-1:]:  # without a mask
         pairs = curves("mask", lambda row: row.ms / full.ms, lambda row: row.work / full.work)
-        pairs["as many pairs"] = [(x, x) for x, _ in pairs["hstu f32"]]
+        pairs["as the pairs"] = [(x, x) for x, _ in pairs["hstu f32"]]
         draw("mask", pairs, "HSTU and the mask: windows, S = 4096", "share of the pairs that the mask leaves",
-             "share of the time without a mask", log_y=True, dashed=["as many pairs"], percent="xy")
+             "share of the time without a mask", log_y=True, dashed=["as the pairs"], percent="xy")
     draw("decode", curves("decode", lambda row: row.ms), "Decode, one token, from memory", "tokens before it, S", "ms",
          log_y=True)
     for part, title in (("decode", "NSA to full attention, decode"), ("prefill", "NSA to full attention, 128 rows")):

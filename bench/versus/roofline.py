@@ -88,10 +88,10 @@ def sweeps(threads):
         points.append(Point("mask", "hstu f32", f"hstu h=2 s=4096 d=64 {word}", x, x in (127, 1023, 4095, 4096)))
     for s in (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288):
         points += [Point("decode", label, f"{op} {DECODE} cache=cold s={s}", s, s in (4096, 16384, 65536))
-                   for label, op in (("NSA", "nsa_decode"), ("full", "attention_decode"))]
+                   for label, op in (("NSA", "nsa_decode"), ("full attention", "attention_decode"))]
     for s in (4096, 16384, 65536):
         points += [Point("prefill", label, f"{op} sq=128 {PREFILL} s={s}", s)
-                   for label, op in (("NSA", "nsa_forward kc=1"), ("full", "attention"))]
+                   for label, op in (("NSA", "nsa_forward kc=1"), ("full attention", "attention"))]
     return points
 
 
@@ -183,7 +183,7 @@ def curves(rows, part):
 
 def ratios(rows, part):
     """[(x, time of full attention to that of NSA, tokens fewer by)]."""
-    both = [{row.x: row for row in curves(rows, part).get(label, [])} for label in ("full", "NSA")]
+    both = [{row.x: row for row in curves(rows, part).get(label, [])} for label in ("full attention", "NSA")]
     return [(x, full.ms / both[1][x].ms, full.work / both[1][x].work) for x, full in both[0].items() if x in both[1]]
 
 

@@ -40,6 +40,10 @@ def percent(share):
     return f"{100 * share:.0f} %"
 
 
+def spread(entry):
+    return percent(entry.spread) if len(entry.turns) > 1 else "one turn"
+
+
 def counted(n, noun, plural="s"):
     return f"{n} {noun}{plural * (n != 1)}"
 
@@ -61,8 +65,8 @@ def floor_table(cases):
 def factor_table(cases):
     """Losses on top."""
     rows = [("loss" if case.factor < 1 else "win", (
-        case.name, milliseconds(case.ours.best), percent(case.ours.spread), milliseconds(case.rival.best),
-        percent(case.rival.spread), case.titles[case.rival.name], f"{case.factor:.2f}x")) for case in by_factor(cases)]
+        case.name, milliseconds(case.ours.best), spread(case.ours), milliseconds(case.rival.best), spread(case.rival),
+        case.titles[case.rival.name], f"{case.factor:.2f}x")) for case in by_factor(cases)]
     return Table(("<case", "pantile, ms", "spread", "fastest other, ms", "spread", "<which is", "factor"), rows)
 
 
@@ -78,7 +82,7 @@ def case_table(case, machine):
     for e in case.entries:
         gflops = 1e-9 * case.facts["flops"][e.name] / e.best
         rows.append(("ours" if e.name == "pantile" else "" if case.same(e.name) else "yardstick", (
-            case.titles[e.name], milliseconds(e.best), milliseconds(e.median), percent(e.spread),
+            case.titles[e.name], milliseconds(e.best), milliseconds(e.median), spread(e),
             f"{e.best / case.ours.best:.2f}x" if case.ours else "-", f"{gflops:.1f}", percent(gflops / peak(machine)),
             f"{e.check['extra_bytes'] / 2**20:.1f}", f"{e.check['error']:.0e}", e.allocator, e.rejected)))
     return Table(("<", "min ms", "median", "spread", "to pantile", "GFLOP/s", "of peak", "+MiB", "error", "<allocator",
