@@ -155,7 +155,7 @@ def roofline(points, peak, bandwidth, title, path):
         kind = families.index(family)
         axes.scatter([x], [y], s=26, color=CURVES[kind], marker=MARKERS[kind], zorder=3)
         axes.annotate(str(i + 1), (x, y), xytext=where[i], textcoords="data", ha="center", va="center", fontsize=7.5,
-                      color=CURVES[kind], arrowprops=thread)
+                      color=CURVES[kind], arrowprops=thread, zorder=2)
         line = 1 - (i + 1.5) / max(len(points) + 2, 22)
         for at, align, text in ((0.06, "right", i + 1), (0.09, "left", name), (1, "right", f"{100 * share:.0f} %")):
             side.text(at, line, text, transform=side.transAxes, ha=align, va="center", fontsize=8, color=CURVES[kind])
