@@ -108,7 +108,8 @@ def summary_part(cases, folder):
     if by_factor(cases):
         parts += [group_table(cases).html(), factor_figure(cases, folder)]
     parts += ["<h2 id=floors>Floors</h2>", paragraph("A floor is met when every case of its kind keeps it."),
-              floor_table(cases).html(), "<h2 id=cases>Losses and wins</h2>", factor_table(cases).html()]
+              floor_table(cases).html(), "<h2 id=cases>Losses and wins</h2>"]
+    parts.append(factor_table(cases).html() if by_factor(cases) else paragraph("No case has a pair of times yet."))
     faster = yardstick_table(cases)
     if faster.rows:
         parts += [paragraph("Something else, softmax or full attention, but faster than pantile:"), faster.html()]
@@ -241,8 +242,8 @@ def page(machines, cases, ladder_text, roofs, folder):
 
 def markdown(machines, cases, roofs):
     """The tables of the first sections, for the documents."""
-    parts = [facts_line(machines[-1]), result_line(cases),
-             *(table(cases).markdown() for table in (group_table, floor_table, factor_table))]
+    tables = [table(cases) for table in (group_table, floor_table, factor_table)]
+    parts = [facts_line(machines[-1]), result_line(cases), *(table.markdown() for table in tables if table.rows)]
     faster = yardstick_table(cases)
     if faster.rows:
         parts += ["Something else, softmax or full attention, but faster than pantile:", faster.markdown()]

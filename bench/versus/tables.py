@@ -103,7 +103,10 @@ def machine_table(machine):
 def operator_table(rows, level):
     found = []
     for row in (row for row in rows if row.part == "operators" and row.level == level):
-        work = (f"{row.gflops:.1f}", f"{row.intensity:.2g}", percent(row.gflops / row.peak)) if row.gflops else "---"
+        work = "---"  # a dash for each
+        if row.gflops:
+            intensity = f"{row.intensity:.0f}" if row.intensity >= 10 else f"{row.intensity:.1f}"
+            work = f"{row.gflops:.1f}", intensity, percent(row.gflops / row.peak)
         found.append(("", (row.label, row.line, f"{row.ms:.3g}", *work, f"{row.gbps:.1f}",
                            percent(row.gbps / (row.read if row.gflops else row.copy)), row.bound,
                            percent(row.share) + " *" * row.disturbed)))

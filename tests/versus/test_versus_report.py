@@ -84,3 +84,17 @@ def test_a_table_twice():
 @pytest.mark.parametrize("seconds, text", [(0.5, "500"), (0.01234, "12.34"), (0.0001234, "0.123")])
 def test_milliseconds(seconds, text):
     assert tables.milliseconds(seconds) == text
+
+
+def test_a_page_of_nothing_but_failures(lines, made):
+    lines.case("a f32")
+    lines.failure("a f32", "pantile", "no library")
+    html, markdown = made()
+    assert "No case has a pair of times yet." in html and "pantile, its Python package (default): no library" in html
+    assert "0 losses, 0 wins. Without a pair of times that count: a f32." in markdown
+
+
+def test_one_turn_has_no_spread(lines, made):
+    lines.case("a f32", pantile=[1.0, 1.1], eager=4.0)
+    _, markdown = made()
+    assert "| a f32 | 1000 | 10 % | 4000 | one turn | PyTorch eager, padded, as in the article | 4.00x |" in markdown
