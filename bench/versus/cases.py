@@ -80,18 +80,28 @@ class Hstu:
         del contender  # all are measured by the work that the mask leaves
         return self.pairs() * 2 * (self.d + self.dv + (3 * self.d + 2 * self.dv if self.backward else 0))
 
+    def padded_flops(self):
+        """Of the products of the forward pass when they are padded and not masked."""
+        return len(self.lengths_q) * self.heads * max(self.lengths_q) * max(self.lengths_k) * 2 * (self.d + self.dv)
+
     def square_bytes(self):
         """Of one padded matrix of scores."""
         size = 2 if self.dtype == "bf16" else 4
         return len(self.lengths_q) * self.heads * max(self.lengths_q) * max(self.lengths_k) * size
 
+    def shapes(self):
+        tq, tk, h = sum(self.lengths_q), sum(self.lengths_k), self.heads
+        found = dict(q=(tq, h, self.d), k=(tk, h, self.d), v=(tk, h, self.dv))
+        return found | dict(dout=(tq, h, self.dv)) if self.backward else found
+
+    def input_bytes(self):
+        """As fp32, padded as most contenders hold them."""
+        rows = len(self.lengths_q) * self.heads * max(max(self.lengths_q), max(self.lengths_k))
+        return 4 * rows * 2 * (self.d + self.dv)
+
     def inputs(self):
         rng = np.random.default_rng(1)
-        tq, tk, h = sum(self.lengths_q), sum(self.lengths_k), self.heads
-        shapes = dict(q=(tq, h, self.d), k=(tk, h, self.d), v=(tk, h, self.dv))
-        if self.backward:
-            shapes["dout"] = (tq, h, self.dv)
-        return {name: normal(rng, shape, self.dtype) for name, shape in shapes.items()}
+        return {name: normal(rng, shape, self.dtype) for name, shape in self.shapes().items()}
 
 
 @dataclass(frozen=True)
@@ -126,16 +136,25 @@ class Nsa:
     def flops(self, contender):
         return self.batch * self.heads * self.keys_seen(contender) * 2 * (self.d + self.dv)
 
+    def padded_flops(self):
+        return self.flops("nsa")
+
     def square_bytes(self):
-        return self.batch * self.heads * self.sq * self.s * (2 if self.dtype == "bf16" else 4)
+        """Of the scores of the 64 rows that a contender looks at together."""
+        return self.batch * self.heads * min(self.sq, 64) * self.s * (2 if self.dtype == "bf16" else 4)
+
+    def shapes(self):
+        b, hk = self.batch, self.hk
+        return dict(q=(b, self.sq, self.heads, self.d), k=(b, self.s, hk, self.d), v=(b, self.s, hk, self.dv),
+                    kc=(b, self.n_compressed, hk, self.d), vc=(b, self.n_compressed, hk, self.dv))
+
+    def input_bytes(self):
+        return 4 * sum(math.prod(shape) for shape in self.shapes().values())
 
     def inputs(self):
         rng = np.random.default_rng(1)
-        b, hk = self.batch, self.hk
-        shapes = dict(q=(b, self.sq, self.heads, self.d), k=(b, self.s, hk, self.d), v=(b, self.s, hk, self.dv),
-                      kc=(b, self.n_compressed, hk, self.d), vc=(b, self.n_compressed, hk, self.dv))
-        arrays = {name: normal(rng, shape, self.dtype) for name, shape in shapes.items()}
-        gates = rng.random((b, self.sq, self.heads, 3), dtype=np.float32)
+        arrays = {name: normal(rng, shape, self.dtype) for name, shape in self.shapes().items()}
+        gates = rng.random((self.batch, self.sq, self.heads, 3), dtype=np.float32)
         arrays["gates"] = from_bf16(to_bf16(gates)) if self.dtype == "bf16" else gates
         return arrays
 
@@ -183,7 +202,7 @@ QUICK = [*both(dense, "article b=1", 1, 4, 64, 4096), *both(jagged, "jagged b=16
          dense("step b=1 f32", 1, 4, 64, 2048, backward=True),
          *both(decode, "decode 64K", 65536), prefill("prefill 4K f32", 4096)]
 
-FULL = [*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4, 4, 64, 1024),
+FULL = sorted([*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4, 4, 64, 1024),
         *both(jagged, "jagged b=32", 32),
         *both(dense, "b=256 h=4 d=64 (52,1000)", 256, 4, 64, 52, 1000),
         *both(dense, "b=16 h=4 d=64 (501,1000)", 16, 4, 64, 501, 1000),
@@ -197,6 +216,6 @@ FULL = [*both(dense, "article b=4", 4, 4, 64, 4096), *both(dense, "small b=4", 4
         *both(dense, "step b=1 s=2048", 1, 4, 64, 2048, backward=True),
         *both(dense, "step b=4 s=1024", 4, 4, 64, 1024, backward=True),
         *both(jagged, "step jagged b=16", 16, backward=True),
-        *[case for k in (8, 32, 64, 256) for case in both(decode, f"decode {k}K", 1024 * k)],
+        *[case for k in (8, 32, 64, 256, 1024) for case in both(decode, f"decode {k}K", 1024 * k)],
         *both(decode, "decode b=4 32K", 32768, heads=32, hk=4, d=128, dv=128, batch=4),
-        *[case for k in (4, 16, 64) for case in both(prefill, f"prefill {k}K", 1024 * k)]]
+        *[case for k in (4, 16, 64) for case in both(prefill, f"prefill {k}K", 1024 * k)]], key=lambda case: case.dtype != "f32")

@@ -44,28 +44,58 @@ def pantile(case, inputs, threads):
 def openblas(case, inputs, threads, tile=256):
     """Tiles over OpenBLAS, one thread of it for each of ours; only tiles that the mask leaves."""
     heads = {name: np.ascontiguousarray(array.transpose(1, 0, 2)) for name, array in inputs.items()}
-    rows_of, keys_of = offsets(case.lengths_q), offsets(case.lengths_k)
-    out = np.empty_like(heads["q"], shape=(case.heads, rows_of[-1], case.dv))
+    at = dict(q=offsets(case.lengths_q), k=offsets(case.lengths_k))
+    at |= dict(v=at["k"], out=at["q"], dout=at["q"], dq=at["q"], dk=at["k"], dv=at["k"])
+    results = dict(out="v") | (dict(dq="q", dk="k", dv="v") if case.backward else {})
+    results = {name: np.empty((case.heads, at[name][-1], heads[like].shape[2]), np.float32)
+               for name, like in results.items()}
+    plans = {b: tiles_of(case, b, tile, tile) for b in range(len(case.lengths_q))}
 
-    def task(b_h):
-        b, h = b_h
-        q, k, v, o = (heads["q"][h, rows_of[b]:rows_of[b + 1]], heads["k"][h, keys_of[b]:keys_of[b + 1]],
-                      heads["v"][h, keys_of[b]:keys_of[b + 1]], out[h, rows_of[b]:rows_of[b + 1]])
+    def views(b, h):
+        return {name: x[h, at[name][b]:at[name][b + 1]] for name, x in (heads | results).items()}
+
+    def sigmoid(s, work):
+        e = np.negative(s, out=work[:s.shape[0], :s.shape[1]])
+        np.exp(e, out=e)
+        e += 1
+        return np.reciprocal(e, out=e)
+
+    def forward(b_h):
+        x, plan = views(*b_h), plans[b_h[0]]
         scores, work = np.empty((2, tile, tile), np.float32)
-        for rows, tiles in tiles_of(case, b, tile, tile):
-            q_rows = q[rows] * np.float32(case.alpha)
+        for rows, tiles in plan:
+            q_rows = x["q"][rows] * np.float32(case.alpha)
             total = np.zeros((len(q_rows), case.dv), np.float32)
             for keys, mask in tiles:
-                s = np.matmul(q_rows, k[keys].T, out=scores[:len(q_rows), :keys.stop - keys.start])
-                e = np.negative(s, out=work[:s.shape[0], :s.shape[1]])
-                np.exp(e, out=e)
-                e += 1
-                s /= e
+                s = np.matmul(q_rows, x["k"][keys].T, out=scores[:len(q_rows), :keys.stop - keys.start])
+                s *= sigmoid(s, work)
                 if mask is not None:
                     s *= mask
-                total += s @ v[keys]
+                total += s @ x["v"][keys]
             total *= np.float32(1 / case.n)
-            o[rows] = total
+            x["out"][rows] = total
+
+    def gradients(b_h):
+        x, plan = views(*b_h), plans[b_h[0]]
+        scores, work = np.empty((2, tile, tile), np.float32)
+        x["dk"][:], x["dv"][:] = 0, 0
+        for rows, tiles in plan:
+            q_rows, dout = x["q"][rows] * np.float32(case.alpha), x["dout"][rows] * np.float32(1 / case.n)
+            total = np.zeros_like(q_rows)
+            for keys, mask in tiles:
+                p = np.matmul(q_rows, x["k"][keys].T, out=scores[:len(q_rows), :keys.stop - keys.start])
+                ds = sigmoid(p, work)
+                p *= ds  # silu
+                ds += p - p * ds  # its gradient
+                if mask is not None:
+                    p *= mask
+                    ds *= mask
+                ds *= dout @ x["v"][keys].T
+                x["dv"][keys] += p.T @ dout
+                x["dk"][keys] += ds.T @ q_rows
+                total += ds @ x["k"][keys]
+            total *= np.float32(case.alpha)
+            x["dq"][rows] = total
 
     longest_first = sorted(((b, h) for b in range(len(case.lengths_q)) for h in range(case.heads)),
                            key=lambda b_h: -case.lengths_q[b_h[0]])
@@ -73,9 +103,11 @@ def openblas(case, inputs, threads, tile=256):
 
     def call():
         with np.errstate(over="ignore"):  # exp of a large score: the quotient is 0, as it should be
-            list(pool.map(task, longest_first))
+            list(pool.map(forward, longest_first))
+            if case.backward:
+                list(pool.map(gradients, longest_first))
 
-    return call, lambda _: dict(out=out.transpose(1, 0, 2))
+    return call, lambda _: {name: x.transpose(1, 0, 2) for name, x in results.items()}
 
 
 def tiles_of(case, b, n_rows, n_keys):
@@ -211,6 +243,47 @@ def sdpa(case, inputs, threads):
     return padded_contender(case, inputs, make)
 
 
+def flex(case, inputs, threads):
+    """flex_attention, compiled: softmax attention with a block mask; users of unequal length as documents of one row."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    equal = len(set(zip(case.lengths_q, case.lengths_k))) == 1
+    if equal:
+        x = padded(case, inputs)
+    else:
+        x = {name: t.transpose(0, 1)[None].contiguous() for name, t in tensors(case, inputs).items()}
+    users = range(1 if equal else len(case.lengths_q))
+    user_q, user_k, position, index, history = [], [], [], [], []
+    for b in users:
+        sq, sk = case.lengths_q[b], case.lengths_k[b]
+        user_q += [torch.full((sq,), b)]
+        user_k += [torch.full((sk,), b)]
+        position += [torch.arange(sq) + sk - sq]
+        index += [torch.arange(sk)]
+        history += [torch.full((sk,), sk - case.targets)]
+    user_q, user_k, position, index, history = map(torch.cat, (user_q, user_k, position, index, history))
+
+    def valid(_, __, i, j):
+        if case.full:
+            return user_q[i] == user_k[j]
+        seen = (index[j] <= position[i]) & ((index[j] < history[j]) | (index[j] == position[i]))
+        return seen & (user_q[i] == user_k[j])
+
+    mask = create_block_mask(valid, None, None, len(user_q), len(user_k), device="cpu")
+    attention = torch.compile(flex_attention, dynamic=False)
+
+    def call():
+        return attention(x["q"], x["k"], x["v"], block_mask=mask)
+
+    def result(out):
+        if equal:
+            return from_padded(case, dict(out=out))
+        return dict(out=out[0].transpose(0, 1).float().numpy())
+
+    return call, result
+
+
 def loop_contender(case, inputs, one):
     """one(b, q, k, v) for each user, on views [H, rows, D] of the jagged rows."""
     import torch
@@ -269,36 +342,82 @@ def loop_sdpa(case, inputs, threads):
     return loop_contender(case, inputs, one)
 
 
-def loop_tiled(case, inputs, threads, n_rows=256, n_keys=1024):
+def loop_tiled(case, inputs, threads, n_rows=256, n_keys=1024, work=None):
     """The best that we know to write with torch calls: one head at a time, tiles that stay in cache, in place, and only
-    tiles that the mask leaves."""
+    tiles that the mask leaves; gradients by hand, since autograd would keep every tile. work: the type to compute in."""
     import torch
 
-    dtype = torch.bfloat16 if case.dtype == "bf16" else torch.float32
+    silu = torch.nn.functional.silu
+    given = tensors(case, inputs)
+    work = work or given["q"].dtype
+    x = dict(given)
+    at_q, at_k = offsets(case.lengths_q), offsets(case.lengths_k)
     plans = {}
     for b, lengths in enumerate(zip(case.lengths_q, case.lengths_k)):
         if lengths not in plans:
-            plans[lengths] = [(rows, [(keys, None if mask is None else torch.from_numpy(mask).to(dtype))
+            plans[lengths] = [(rows, [(keys, None if mask is None else torch.from_numpy(mask).to(work))
                                       for keys, mask in tiles]) for rows, tiles in tiles_of(case, b, n_rows, n_keys)]
 
-    def one(b, q, k, v):
-        out = q.new_zeros(case.heads, q.shape[1], case.dv)
-        q = q * case.alpha
-        for h in range(case.heads):
-            for rows, tiles in plans[case.lengths_q[b], case.lengths_k[b]]:
+    def heads():
+        """Of every user: its tiles, and where the rows of q and of k lie, with the head."""
+        for b, lengths in enumerate(zip(case.lengths_q, case.lengths_k)):
+            for h in range(case.heads):
+                yield plans[lengths], (slice(at_q[b], at_q[b + 1]), h), (slice(at_k[b], at_k[b + 1]), h)
+
+    def forward(out):
+        for plan, rows_h, keys_h in heads():
+            q, k, v, o = x["q"][rows_h] * case.alpha, x["k"][keys_h], x["v"][keys_h], out[rows_h]
+            for rows, tiles in plan:
                 total = None
                 for keys, mask in tiles:
-                    s = torch.matmul(q[h, rows], k[h, keys].transpose(0, 1))
-                    torch.nn.functional.silu(s, inplace=True)
+                    s = silu(torch.matmul(q[rows], k[keys].T), inplace=True)
                     if mask is not None:
                         s.mul_(mask)
-                    part = torch.matmul(s, v[h, keys])
+                    part = torch.matmul(s, v[keys])
                     total = part if total is None else total.add_(part)
                 if total is not None:
-                    out[h, rows] = total.mul_(1 / case.n)
-        return out
+                    o[rows] = total.mul_(1 / case.n)
 
-    return loop_contender(case, inputs, one)
+    def gradients(dq, dk, dv):
+        for plan, rows_h, keys_h in heads():
+            q, k, v = x["q"][rows_h] * case.alpha, x["k"][keys_h], x["v"][keys_h]
+            dout = x["dout"][rows_h] * (1 / case.n)
+            dk_h, dv_h = (t.new_zeros(t.shape, dtype=torch.float32) for t in (k, v))  # sums over tiles
+            for rows, tiles in plan:
+                dq_rows = 0
+                for keys, mask in tiles:
+                    s = torch.matmul(q[rows], k[keys].T)
+                    ds = torch.sigmoid(s)
+                    p = s.mul_(ds)  # silu
+                    ds.add_(torch.addcmul(p, p, ds, value=-1))  # its gradient
+                    if mask is not None:
+                        p.mul_(mask)
+                        ds.mul_(mask)
+                    ds.mul_(torch.matmul(dout[rows], v[keys].T))
+                    dv_h[keys] += torch.matmul(p.T, dout[rows])
+                    dk_h[keys] += torch.matmul(ds.T, q[rows])
+                    dq_rows = dq_rows + torch.matmul(ds, k[keys])
+                dq[rows_h][rows] = dq_rows * case.alpha
+            dk[keys_h], dv[keys_h] = dk_h, dv_h
+
+    def call():
+        x.update((name, t.to(work)) for name, t in given.items())
+        results = dict(out=given["q"].new_zeros(*given["q"].shape[:2], case.dv))
+        with torch.no_grad():
+            forward(results["out"])
+            if case.backward:
+                results |= {"d" + name: torch.empty_like(given[name]) for name in "qkv"}
+                gradients(*(results["d" + name] for name in "qkv"))
+        return results
+
+    return call, lambda results: {name: t.float().numpy() for name, t in results.items()}
+
+
+def loop_tiled_f32(case, inputs, threads):
+    """Of bf16, computed in fp32: where torch has no fast bf16 products that is what a careful user does."""
+    import torch
+
+    return loop_tiled(case, inputs, threads, work=torch.float32)
 
 
 # ---- Others --------------------------------------------------------------------------------------

@@ -11,6 +11,12 @@ def output(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def has_bf16():
+    """Whether the CPU has instructions for products of bf16, as far as Linux tells."""
+    with open("/proc/cpuinfo") as f:
+        return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(f.read().split()))
+
+
 def facts(pantile, threads):
     info = dict(line.split(": ", 1) for line in output(pantile, "info").splitlines()[1:])
     probes = {}

@@ -2,57 +2,40 @@
 All start from ready compressed keys. results: out, and idx of the selection where there is one.
 """
 
-import json
-import subprocess
-import tempfile
-from pathlib import Path
-
-import numpy as np
-
 from cases import from_bf16, to_bf16
 
 ROWS = 64  # of a chunk: prefill in torch would else need [Sq, S] or [Sq, topk * select_block, D]
 
 
-# ---- pantile, by its command ---------------------------------------------------------------------
+# ---- pantile -------------------------------------------------------------------------------------
 
-class Command:
-    """`pantile bench` on files of the inputs: call returns a result with the times of its own calls."""
+def native(case, inputs, threads):
+    """The inputs as pantile takes them, and a context."""
+    import pantile as library
 
-    def __init__(self, case, inputs, threads, command, op, names):
-        self.case, self.command, self.op, self.files = case, command, op, tempfile.TemporaryDirectory()
-        self.folder = Path(self.files.name)
-        words = []
-        for name in names:
-            array = to_bf16(inputs[name]) if case.dtype == "bf16" else inputs[name]
-            np.save(self.folder / f"{name}.npy", array)
-            words.append(f"{name}=@{self.folder / name}.npy")
-        self.line = [op, *words, f"threads={threads}", *(["dtype=bf16"] if case.dtype == "bf16" else [])]
-
-    def run(self, *arguments):
-        done = subprocess.run([self.command, *arguments], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"pantile: {done.stderr.strip() or 'error above its bound'}")
-        return done.stdout
-
-    def call(self):
-        outputs = ["out"] + (["idx"] if self.op == "nsa_forward" else [])
-        self.run("run", *self.line, *(f"{name}=@{self.folder / name}.npy" for name in outputs))
-        results = {name: np.load(self.folder / f"{name}.npy") for name in outputs}
-        return {name: from_bf16(x) if x.dtype == np.uint16 else x for name, x in results.items()}
-
-    def times(self, seconds):
-        row = json.loads(self.run("bench", *self.line, "--time", str(seconds), "-o", "jsonl"))
-        self.extra_bytes = row["extra_bytes"]
-        return [1e-3 * row["min_ms"], 1e-3 * row["median_ms"]]
+    x = {name: to_bf16(array) if case.dtype == "bf16" else array for name, array in inputs.items()}
+    return library, x, dict(context=library.Context(num_threads=threads))
 
 
-def pantile(case, inputs, threads, command):
-    return Command(case, inputs, threads, command, "nsa_forward", ("q", "k", "v", "kc", "vc", "gates"))
+def as_floats(case, x):
+    return from_bf16(x) if case.dtype == "bf16" else x
 
 
-def pantile_full(case, inputs, threads, command):
-    return Command(case, inputs, threads, command, "attention", ("q", "k", "v"))
+def pantile(case, inputs, threads):
+    library, x, options = native(case, inputs, threads)
+    arguments = x["q"], x["k"], x["v"], x["gates"]
+    options |= dict(kc=x["kc"], vc=x["vc"])
+
+    def result(out):
+        return dict(out=as_floats(case, out), idx=library.nsa_forward(*arguments, want=("idx",), **options)["idx"])
+
+    return lambda: library.nsa_forward(*arguments, **options), result
+
+
+def pantile_full(case, inputs, threads):
+    library, x, options = native(case, inputs, threads)
+    return (lambda: library.attention_forward(x["q"], x["k"], x["v"], **options),
+            lambda out: dict(out=as_floats(case, out)))
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------

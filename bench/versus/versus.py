@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cases
@@ -24,7 +25,9 @@ REUSE = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=34359738368:glibc.m
 GATE = 0.85  # of the canary's best speed: a turn between two slower ones does not count
 PAUSE = 0.3  # seconds until the pools of the last contender have stopped spinning
 WAIT = 10  # seconds for a disturbed host to become quiet, before a turn is given up
-LARGE = 1 << 30  # bytes of scores from which the allocators' workers do not live at the same time
+LOST = 2.0  # times slower than the fastest that computes the same, the canary's slowness allowed for: one turn is enough
+SLOW_FLOPS = 5e9  # what torch computes in a few seconds in bf16, where the CPU has no instructions for it
+MEMORY = 0.6  # of what is available: the most that the workers of a group take together
 
 
 class Worker:
@@ -40,10 +43,10 @@ class Worker:
         if allocator == "reuse":
             environment["GLIBC_TUNABLES"] = REUSE
         command = [sys.executable, str(Path(__file__).with_name("worker.py")), contender.name if contender else "canary",
-                   case, "--threads", str(args.threads), "--command", str(args.build / "pantile")]
+                   case, "--threads", str(args.threads)]
         if args.generative_recommenders:
             command += ["--generative-recommenders", args.generative_recommenders]
-        self.contender, self.allocator, self.counted = contender, allocator, 0
+        self.contender, self.allocator, self.best = contender, allocator, float("inf")
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.said = self.answer()
 
@@ -106,31 +109,56 @@ def available_bytes():
         return next(1024 * int(line.split()[1]) for line in f if line.startswith("MemAvailable"))
 
 
-def start_workers(args, case, results, allocators):
-    workers = []
+def bytes_needed(case, contender):
+    """About what its worker holds: Python with its libraries, inputs twice and the results, matrices of scores."""
+    return (1 << 29) + 3 * case.input_bytes() + contender.squares * case.square_bytes()
+
+
+def groups_of(args, case, results):
+    """Lists of (contender, allocator) whose workers fit the memory together."""
+    groups, left, limit = [], 0, MEMORY * available_bytes()
     for contender in contenders.contenders_of(case):
-        for allocator in (a for a in contender.allocators if a in allocators):
-            label = dict(case=case.name, contender=contender.name, allocator=allocator)
-            if contender.needs == "generative_recommenders" and not args.generative_recommenders:
+        if contender.needs and not getattr(args, contender.needs):
+            continue
+        if contender.bf16_products and case.dtype == "bf16" and case.padded_flops() > SLOW_FLOPS and not machine.has_bf16():
+            results.add("failure", case=case.name, contender=contender.name, allocator="any",
+                        reason="left out: torch's bf16 products take minutes on a CPU without bf16 instructions")
+            continue
+        for allocator in contender.allocators:
+            size = bytes_needed(case, contender)
+            if size > limit:
+                results.add("failure", case=case.name, contender=contender.name, allocator=allocator,
+                            reason=f"would need {size / 2**30:.0f} GiB")
                 continue
-            if contender.squares * case.square_bytes() > 0.6 * available_bytes():
-                results.add("failure", **label, reason=f"would need {contender.squares * case.square_bytes() / 2**30:.0f} GiB")
-                continue
-            worker = Worker(args, contender, case.name, allocator)
-            said = worker.said
-            if "failure" not in said and not said["error"] <= said["bound"]:
-                said = dict(failure=f"wrong result: error {said['error']:.1e}, at most {said['bound']:.0e} expected")
-            if "failure" in said:
-                worker.stop()
-                results.add("failure", **label, reason=said["failure"])
-                print(f"    {contender.name} ({allocator}): {said['failure']}")
-            else:
-                results.add("check", **label, **said)
-                workers.append(worker)
+            if size > left:
+                groups.append([])
+                left = limit
+            groups[-1].append((contender, allocator))
+            left -= size
+    return groups
+
+
+def start_workers(args, case, results, group):
+    """As many at once as there are threads; what preparing takes is not measured."""
+    with ThreadPoolExecutor(args.threads) as pool:
+        started = list(pool.map(lambda one: Worker(args, one[0], case.name, one[1]), group))
+    workers = []
+    for worker in started:
+        label = dict(case=case.name, contender=worker.contender.name, allocator=worker.allocator)
+        said = worker.said
+        if "failure" not in said and not said["error"] <= said["bound"]:
+            said = dict(failure=f"wrong result: error {said['error']:.1e}, at most {said['bound']:.0e} expected")
+        if "failure" in said:
+            worker.stop()
+            results.add("failure", **label, reason=said["failure"])
+            print(f"    {worker.contender.name} ({worker.allocator}): {said['failure']}")
+        else:
+            results.add("check", **label, **said)
+            workers.append(worker)
     return workers
 
 
-def turn(args, case, results, canary, worker):
+def turn(args, case, results, canary, worker, fastest):
     """Times the contender until a turn counts, at most args.tries times. False: it failed."""
     label = dict(case=case.name, contender=worker.contender.name, allocator=worker.allocator)
     for _ in range(args.tries):
@@ -140,25 +168,32 @@ def turn(args, case, results, canary, worker):
             results.add("failure", **label, reason=times["failure"])
             return False
         after = canary.speed()
-        counts = min(before, after) >= GATE
+        slowness = min(before, after)
+        counts = slowness >= GATE or slowness * times["min"] > LOST * fastest
         results.add("turn", **label, counts=counts, canary=[round(before, 3), round(after, 3)], **times)
-        worker.counted += counts
         if counts:
+            worker.best = min(worker.best, times["min"])
             break
     return True
 
 
 def run_case(args, case, results, canary):
     """A case in which some contender never had a turn that counts is not done: the next run repeats it."""
-    groups = [("default", "reuse")] if case.square_bytes() < LARGE else [("default",), ("reuse",)]
-    done = args.rounds > 0
-    for allocators in groups:
-        workers = start_workers(args, case, results, allocators)
+    done, fastest = args.rounds > 0, float("inf")
+    for group in groups_of(args, case, results):
+        workers = start_workers(args, case, results, group)
         for _ in range(args.rounds):
-            workers = [w for w in workers if turn(args, case, results, canary, w)]
+            for worker in list(workers):
+                if LOST * fastest < worker.best < float("inf"):
+                    continue
+                if not turn(args, case, results, canary, worker, fastest):
+                    worker.stop()
+                    workers.remove(worker)
+                elif worker.contender.computes == "the same":
+                    fastest = min(fastest, worker.best)
         for worker in workers:
             worker.stop()
-            done = done and worker.counted > 0
+            done = done and worker.best < float("inf")
     if done:
         results.add("done", case=case.name)
     elif args.rounds:
