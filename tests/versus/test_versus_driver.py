@@ -13,7 +13,7 @@ class Script:
 
     def __init__(self, answers, name="pantile"):
         self.answers, self.contender, self.allocator = list(answers), SimpleNamespace(name=name), "default"
-        self.counted, self.best = 0, float("inf")
+        self.best = float("inf")
 
     def times(self, seconds):
         return self.answers.pop(0)
@@ -63,14 +63,16 @@ def test_waits_no_longer_than_it_may(canary, monkeypatch):
     assert bird.wait() == 0.5
 
 
-def turn(results, bird, worker, tries=4):
+def turn(results, bird, worker, tries=4, fastest=float("inf")):
     args = SimpleNamespace(tries=tries, seconds=0.1)
-    return versus.turn(args, SimpleNamespace(name="case"), results, bird, worker)
+    return versus.turn(args, SimpleNamespace(name="case"), results, bird, worker, fastest)
 
 
 def test_a_turn_at_usual_speed_counts_at_once(canary, results):
-    assert turn(results, canary(1.0), Script(seconds(0.3)))
+    worker = Script(seconds(0.3))
+    assert turn(results, canary(1.0), worker)
     assert [(row["counts"], row["canary"], row["min"]) for row in turns(results)] == [(True, [1.0, 1.0], 0.3)]
+    assert worker.best == 0.3
 
 
 def test_a_turn_before_a_slow_canary_is_repeated(canary, results):
@@ -93,6 +95,15 @@ def test_a_turn_is_given_up(canary, results, monkeypatch):
     assert [row["counts"] for row in turns(results)] == [False] * 3
 
 
+@pytest.mark.parametrize("time, counts", [(5.0, True), (3.0, False)])
+def test_who_has_lost_even_at_the_best_speed_is_not_tried_again(canary, results, monkeypatch, time, counts):
+    """The canary at half its speed: 5 s would have been 2.5 s, more than twice the fastest; 3 s only 1.5 s."""
+    monkeypatch.setattr(versus, "WAIT", 0)
+    monkeypatch.setattr(versus, "LOST", 2.0)
+    assert turn(results, canary(2.0), Script(seconds(time)), tries=1, fastest=1.0)
+    assert [row["counts"] for row in turns(results)] == [counts]
+
+
 def test_a_contender_that_fails_is_out(canary, results):
     assert not turn(results, canary(), Script([dict(failure="ended with status 1")]))
     row = json.loads(results.path.read_text())
@@ -112,3 +123,20 @@ def test_results_begin_anew(results):
     results.add("done", case="first")
     again = versus.Results(results.path, resume=False)
     assert again.done == set() and again.path.read_text() == ""
+
+
+def test_workers_that_fit_the_memory_live_at_the_same_time(results, monkeypatch):
+    def contender(name, size, allocators=("default", "reuse"), needs=""):
+        return SimpleNamespace(name=name, size=size, allocators=allocators, needs=needs, bf16_products=False)
+
+    chosen = [contender("a", 20), contender("b", 30, ("default",)), contender("huge", 61, ("default",)),
+              contender("elsewhere", 1, needs="checkout"), contender("c", 1)]
+    monkeypatch.setattr(versus, "MEMORY", 0.6)
+    monkeypatch.setattr(versus, "available_bytes", lambda: 100)
+    monkeypatch.setattr(versus, "bytes_needed", lambda case, one: one.size)
+    monkeypatch.setattr(versus.contenders, "contenders_of", lambda case: chosen)
+    groups = versus.groups_of(SimpleNamespace(checkout=None), SimpleNamespace(name="case", dtype="f32"), results)
+    assert [[(one.name, allocator) for one, allocator in group] for group in groups] == [
+        [("a", "default"), ("a", "reuse")], [("b", "default"), ("c", "default"), ("c", "reuse")]]
+    row = json.loads(results.path.read_text())
+    assert (row["kind"], row["contender"], row["allocator"]) == ("failure", "huge", "default")
