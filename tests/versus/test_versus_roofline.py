@@ -41,7 +41,7 @@ def test_an_operator_that_copies():
 
 def test_the_fastest_undisturbed_row_counts(tmp_path):
     rows, failures = roofline.read(write(
-        tmp_path / "roofline.jsonl", record(min_ms=3.0), record(min_ms=1.0, disturbed=True), record(min_ms=2.0),
+        tmp_path / "roofline.jsonl", record(min_ms=3.0), record(min_ms=2.0), record(min_ms=1.0, disturbed=True),
         record(label="other", min_ms=2.0, disturbed=True), record(label="other", min_ms=1.0, disturbed=True)))
     assert [(row.label, row.ms, row.disturbed) for row in rows] == [("hstu f32", 2.0, False), ("other", 1.0, True)]
     assert failures == []
