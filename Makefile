@@ -49,7 +49,9 @@ versus: $(VENV)-versus/stamp
 	@$(call compile,$(BUILD),pantile pantile_command)
 	@$(VENV)-versus/bin/python bench/versus/versus.py --set $(SET) --build $(BUILD) --out $(BUILD)/versus-$(SET).jsonl $(VERSUS)
 	@test -f $(BUILD)/ladder.md || $(VENV)-versus/bin/python bench/versus/ladder.py --out $(BUILD)
-	@$(VENV)-versus/bin/python bench/versus/report.py $(BUILD)/versus-$(SET).jsonl --ladder $(BUILD)/ladder.md
+	@$(VENV)-versus/bin/python bench/versus/roofline.py $(if $(FULL),,--quick) --build $(BUILD)
+	@$(VENV)-versus/bin/python bench/versus/report.py $(BUILD)/versus-$(SET).jsonl --ladder $(BUILD)/ladder.md \
+		--roofline $(BUILD)/roofline.jsonl --md $(BUILD)/versus-$(SET).md
 
 $(VENV)/stamp: tests/requirements.txt
 $(VENV)-peers/stamp: tests/peers/requirements.txt
