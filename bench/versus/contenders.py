@@ -19,7 +19,7 @@ class Contender:
     needs: str = ""  # an option of versus.py that it needs, handed to make
     bf16_products: bool = False  # in torch: slow without instructions for them
     single_blas: bool = False  # brings its own threads
-    allocators: tuple = ("default", "reuse")
+    allocators: tuple = ("default", "reuse")  # where one is known to be the better, that
     without: frozenset = field(default_factory=frozenset)  # of the traits of a case
 
     def takes(self, case):
@@ -35,34 +35,42 @@ def traits(case):
     return found | {"delta"} if case.lengths_q != case.lengths_k else found
 
 
+BOTH, DEFAULT, REUSE = ("default", "reuse"), ("default",), ("reuse",)
+
 HSTU = (
     Contender("pantile", "pantile, its Python package", hstu.pantile, backward=True),
-    Contender("eager", "PyTorch eager, padded, as in the article", hstu.eager, bf16_products=True, backward=True, squares=4),
-    Contender("eager_in_place", "PyTorch eager, padded, in place", hstu.eager_in_place, bf16_products=True, squares=1.5),
-    Contender("compiled", "torch.compile of eager", hstu.compiled, bf16_products=True, backward=True, squares=2),
-    Contender("loop_eager", "loop over users, eager (in place)", hstu.loop_eager, bf16_products=True, backward=True, squares=3,
-              without=frozenset({"one user"})),
-    Contender("loop_tiled", "loop over users, heads and tiles of torch calls", hstu.loop_tiled, bf16_products=True, backward=True),
-    Contender("loop_tiled_f32", "the same, bf16 computed in fp32", hstu.loop_tiled_f32, dtypes=("bf16",), backward=True),
+    Contender("eager", "PyTorch eager, padded, as in the article", hstu.eager, allocators=REUSE, bf16_products=True,
+              backward=True, squares=4),
+    Contender("eager_in_place", "PyTorch eager, padded, in place", hstu.eager_in_place, allocators=REUSE,
+              bf16_products=True, squares=1.5),
+    Contender("compiled", "torch.compile of eager", hstu.compiled, allocators=REUSE, bf16_products=True, backward=True,
+              squares=2),
+    Contender("loop_eager", "loop over users, eager (in place)", hstu.loop_eager, bf16_products=True, backward=True,
+              squares=3, without=frozenset({"one user"})),
+    Contender("loop_tiled", "loop over users, heads and tiles of torch calls", hstu.loop_tiled, bf16_products=True,
+              backward=True),
+    Contender("loop_tiled_f32", "loop over tiles of torch calls in fp32, of bf16", hstu.loop_tiled_f32, dtypes=("bf16",),
+              backward=True),
     Contender("openblas", "loop over users, heads and tiles of OpenBLAS (NumPy)", hstu.openblas, dtypes=("f32",),
               backward=True, single_blas=True),
-    Contender("onnxruntime", "ONNX Runtime, MatMul and QuickGelu graph, padded", hstu.onnxruntime, dtypes=("f32",),
-              squares=3),
+    Contender("onnxruntime", "ONNX Runtime, MatMul and QuickGelu graph, padded", hstu.onnxruntime, allocators=DEFAULT,
+              dtypes=("f32",), squares=3),
     Contender("generative_recommenders", "generative-recommenders' PyTorch reference", hstu.generative_recommenders,
-              bf16_products=True, backward=True, squares=4, needs="generative_recommenders", without=frozenset({"delta"})),
-    Contender("sdpa", "torch SDPA, padded: softmax", hstu.sdpa, computes="softmax", backward=True),
-    Contender("flex", "torch flex_attention: softmax", hstu.flex, computes="softmax", squares=0.5,
-              allocators=("default",)),
+              allocators=REUSE, bf16_products=True, backward=True, squares=4, needs="generative_recommenders",
+              without=frozenset({"delta"})),
+    Contender("sdpa", "torch SDPA, padded: softmax", hstu.sdpa, computes="softmax", backward=True, allocators=DEFAULT),
+    Contender("flex", "torch flex_attention: softmax", hstu.flex, computes="softmax", squares=0.5, allocators=DEFAULT),
     Contender("loop_sdpa", "loop over users, SDPA: softmax", hstu.loop_sdpa, computes="softmax", backward=True,
-              without=frozenset({"one user"})))
+              allocators=DEFAULT, without=frozenset({"one user"})))
 
 NSA = (
     Contender("pantile", "pantile, its Python package", nsa.pantile),
     Contender("nsa_eager", "NSA in PyTorch, eager", nsa.nsa_eager, bf16_products=True, squares=1),
     Contender("nsa_compiled", "NSA in PyTorch, compiled", nsa.nsa_compiled, bf16_products=True, squares=1),
-    Contender("full_sdpa", "full attention, torch SDPA", nsa.full_sdpa, computes="full", allocators=("default",)),
-    Contender("full_matmul", "full attention, matmul and softmax", nsa.full_matmul, bf16_products=True, computes="full", squares=3),
-    Contender("full_pantile", "full attention, pantile", nsa.pantile_full, computes="full", allocators=("default",)))
+    Contender("full_sdpa", "full attention, torch SDPA", nsa.full_sdpa, computes="full", allocators=DEFAULT),
+    Contender("full_matmul", "full attention, matmul and softmax", nsa.full_matmul, computes="full", allocators=REUSE,
+              bf16_products=True, squares=3),
+    Contender("full_pantile", "full attention, pantile", nsa.pantile_full, computes="full", allocators=DEFAULT))
 
 
 def contenders_of(case):
