@@ -7,6 +7,7 @@ tells what each contender is and which results count.
 """
 
 import argparse
+import bisect
 import json
 import os
 import re
@@ -22,9 +23,9 @@ import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 REUSE = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=34359738368:glibc.malloc.top_pad=67108864"
-GATE = 0.85  # of the canary's best speed: a turn between two slower ones does not count
+GATE = 0.85  # of the canary's good speed, which a tenth of its turns reach: between two slower ones a turn does not count
 PAUSE = 0.3  # seconds until the pools of the last contender have stopped spinning
-WAIT = 10  # seconds for a disturbed host to become quiet, before a turn is given up
+WAIT = 3  # seconds for a disturbed host to become quiet, before a turn is given up
 LOST = 2.0  # times slower than the fastest that computes the same, the canary's slowness allowed for: one turn is enough
 SLOW_FLOPS = 5e9  # what torch computes in a few seconds in bf16, where the CPU has no instructions for it
 MEMORY = 0.6  # of what is available: the most that the workers of a group take together
@@ -68,18 +69,18 @@ class Worker:
 
 
 class Canary:
-    """How fast the machine is just now, against the best that it has been: never against a contender."""
+    """How fast the machine is just now, against how fast it was at good times: never against a contender."""
 
     def __init__(self, args):
-        self.worker, self.best, self.last = Worker(args, None), float("inf"), 0.0
+        self.worker, self.all, self.last = Worker(args, None), [], 0.0
         for _ in range(10):
             self.speed()
 
     def speed(self):
         time.sleep(PAUSE)
         seconds = self.worker.times(0.1)["median"]
-        self.best = min(self.best, seconds)
-        self.last = self.best / seconds
+        bisect.insort(self.all, seconds)
+        self.last = self.all[len(self.all) // 10] / seconds
         return self.last
 
     def wait(self):

@@ -44,9 +44,11 @@ def turns(results):
     return [row for row in map(json.loads, results.path.open()) if row["kind"] == "turn"]
 
 
-def test_speed_is_that_of_the_best_time_so_far(canary):
+def test_speed_is_to_what_a_tenth_of_the_turns_reach(canary):
     bird = canary(2.0, 0.5, 1.0)
-    assert [bird.speed(), bird.speed(), bird.speed()] == [0.5, 1.0, 0.5]
+    assert [bird.speed(), bird.speed(), bird.speed()] == [0.5, 2.0, 1.0]
+    bird = canary(*[0.5] * 3, 1.0)  # no luck any more
+    assert [bird.speed() for _ in range(4)] == [2.0, 1.0, 1.0, 0.5]
 
 
 def test_waits_until_the_machine_is_at_its_speed(canary):
@@ -96,7 +98,7 @@ def test_a_turn_is_given_up(canary, results, monkeypatch):
 
 
 @pytest.mark.parametrize("time, counts", [(5.0, True), (3.0, False)])
-def test_who_has_lost_even_at_the_best_speed_is_not_tried_again(canary, results, monkeypatch, time, counts):
+def test_who_has_lost_even_at_good_speed_is_not_tried_again(canary, results, monkeypatch, time, counts):
     """The canary at half its speed: 5 s would have been 2.5 s, more than twice the fastest; 3 s only 1.5 s."""
     monkeypatch.setattr(versus, "WAIT", 0)
     monkeypatch.setattr(versus, "LOST", 2.0)
