@@ -365,7 +365,7 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
 
     int64_t v_stride;
     const float *values =
-        ptl_hstu_load_values(p, k, &seq, kv_head, begin, end, &s->stage, &v_stride);
+        ptl_hstu_load_values(p, k, &seq, kv_head, begin, end, true, &s->stage, &v_stride);
     stage_rows(plan, &p->k, seq.b, seq.k_row + begin, kv_head, (int)n_keys, p->dqk, NULL, s->k_rows,
                s->q_stride);
     const bool k_finite = k->rows_finite_f32(s->k_rows, s->q_stride, (int)n_keys, p->dqk);

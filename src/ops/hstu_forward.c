@@ -356,10 +356,11 @@ static void run_tiles(struct block *b) {
             if (t.end < next_end) t.ahead = prefetch_keys(p, b->task, h, t.end, next_end);
             else if (b->next) t.ahead = prefetch_task(p, b->next, h);
             t.ahead.n_parts = n_parts(b, t.end - tile);
-            t.keys = ptl_hstu_load_keys(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
+            const bool reused = b->n_panels > 1;
+            t.keys = ptl_hstu_load_keys(p, k, seq, kv_head, tile, t.end, reused, &b->scratch->stage,
                                         &t.k_stride);
-            t.values = ptl_hstu_load_values(p, k, seq, kv_head, tile, t.end, &b->scratch->stage,
-                                            &t.v_stride);
+            t.values = ptl_hstu_load_values(p, k, seq, kv_head, tile, t.end, reused,
+                                            &b->scratch->stage, &t.v_stride);
             for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
         }
     }

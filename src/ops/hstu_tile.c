@@ -7,6 +7,15 @@ static bool is_half(const struct ptl_hstu_problem *p) {
     return p->dtype != PTL_F32;
 }
 
+/* Rows of one head that are further apart than this, with as many rows of others or more in between,
+ * share so few sets of the caches that a tile of them does not stay there. */
+enum { FAR_BYTES = 1024 };
+
+static bool far_apart(const struct ptl_rows *r, int dim) {
+    const int64_t stride = r->row_stride < 0 ? -r->row_stride : r->row_stride;
+    return stride > 2 * dim && stride * r->elem_bytes > FAR_BYTES;
+}
+
 /* Offsets in floats of the parts of a stage, and the size of all. */
 struct parts {
     size_t v, row, bias_row, bias, end;
@@ -16,8 +25,9 @@ static struct parts parts_of(const struct ptl_hstu_problem *p, const struct ptl_
     const size_t tile = (size_t)k->key_tile, panel = (size_t)k->panel;
     const bool staged = is_half(p) || p->pages.on, biased = ptl_hstu_has_bias(p);
     struct parts x;
-    x.v = staged ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
-    x.row = x.v + (staged ? tile * (size_t)ptl_staged_stride(p->dv) : 0);
+    x.v = staged || far_apart(&p->k, p->dqk) ? tile * (size_t)ptl_staged_stride(p->dqk) : 0;
+    x.row = x.v;
+    if (staged || far_apart(&p->v, p->dv)) x.row += tile * (size_t)ptl_staged_stride(p->dv);
     x.bias_row = x.row;
     if (is_half(p))
         x.bias_row += panel * (size_t)ptl_staged_stride(p->dqk > p->dv ? p->dqk : p->dv);
@@ -59,10 +69,11 @@ static const void *key_run(const struct ptl_hstu_problem *p, const struct ptl_hs
 static const float *load_rows(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                               const struct ptl_hstu_seq *seq, const struct ptl_rows *own,
                               const struct ptl_rows *pages, int64_t kv_head, int64_t begin,
-                              int64_t end, int dim, float *staged, int64_t *stride) {
+                              int64_t end, bool reused, int dim, float *staged, int64_t *stride) {
     int64_t n;
     const void *run = key_run(p, seq, own, pages, kv_head, begin, end, &n, stride);
-    if (!is_half(p) && n == end - begin) return run;
+    const bool copied = is_half(p) || (reused && far_apart(own, dim));
+    if (!copied && n == end - begin) return run;
     const int64_t to_stride = ptl_staged_stride(dim);
     for (int64_t j = begin; j < end; j += n) {
         run = key_run(p, seq, own, pages, kv_head, j, end, &n, stride);
@@ -75,15 +86,18 @@ static const float *load_rows(const struct ptl_hstu_problem *p, const struct ptl
 
 const float *ptl_hstu_load_keys(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                 const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride) {
-    return load_rows(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, p->dqk, stage->k, stride);
+                                int64_t end, bool reused, const struct ptl_hstu_stage *stage,
+                                int64_t *stride) {
+    return load_rows(p, k, seq, &p->k, &p->pages.k, kv_head, begin, end, reused, p->dqk, stage->k,
+                     stride);
 }
 
 const float *ptl_hstu_load_values(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                   const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                  int64_t end, const struct ptl_hstu_stage *stage,
+                                  int64_t end, bool reused, const struct ptl_hstu_stage *stage,
                                   int64_t *stride) {
-    return load_rows(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, p->dv, stage->v, stride);
+    return load_rows(p, k, seq, &p->v, &p->pages.v, kv_head, begin, end, reused, p->dv, stage->v,
+                     stride);
 }
 
 void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,

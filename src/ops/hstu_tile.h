@@ -1,5 +1,6 @@
 /* How the rows of q, k, v and out get to the kernels and back: in place where they are floats at
- * one stride, else widened or gathered in scratch memory, a tile or a panel at a time. */
+ * one stride and near each other, else widened or gathered in scratch memory, a tile or a panel at a
+ * time. */
 #ifndef PTL_HSTU_TILE_H
 #define PTL_HSTU_TILE_H
 
@@ -19,13 +20,16 @@ struct ptl_hstu_stage ptl_hstu_stage_at(const struct ptl_hstu_problem *p,
                                         const struct ptl_kernels *k, void *memory);
 
 /* Keys or values of columns [begin, end) of one sequence and key head, and the floats between their
- * rows; row 0 is column begin. */
+ * rows; row 0 is column begin. reused: more than one panel will use them, so that a copy pays where
+ * they lie far apart. */
 const float *ptl_hstu_load_keys(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                 const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride);
+                                int64_t end, bool reused, const struct ptl_hstu_stage *stage,
+                                int64_t *stride);
 const float *ptl_hstu_load_values(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                                   const struct ptl_hstu_seq *seq, int64_t kv_head, int64_t begin,
-                                  int64_t end, const struct ptl_hstu_stage *stage, int64_t *stride);
+                                  int64_t end, bool reused, const struct ptl_hstu_stage *stage,
+                                  int64_t *stride);
 
 /* Rows [row, row + n_rows) of q or dout as a panel. */
 void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
