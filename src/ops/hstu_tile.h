@@ -7,8 +7,9 @@
 
 /* Scratch of one worker. Each is there for what the problem needs, else unused. */
 struct ptl_hstu_stage {
-    float *k, *v;    /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place;
-                     or the same in bf16, of v in pairs, in the memory's first half */
+    /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place. Or, in a part of
+     * that memory, the same in bf16, of v in pairs. */
+    float *k, *v;
     float *row;      /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
     float *bias_row; /* panel rows of key_tile floats: bias row by row */
     float *bias;     /* key_tile lines: bias as the score tile lies */
