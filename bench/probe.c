@@ -74,13 +74,28 @@ static void fma_avx512(int64_t n) {
                      : "+r"(n)
                      : "m"(tiny)
                      : CLOBBERS);
+#undef STEP
+}
+
+/* A step adds the products of two pairs. */
+static void dot_avx512bf16(int64_t n) {
+    static const uint32_t tiny_pair = 0x3a803a80; /* 2^-10 in bf16, twice */
+#define STEP(acc) "vdpbf16ps %%zmm15, %%zmm14, %%zmm" acc "\n"
+    __asm__ volatile("vpbroadcastd %1, %%zmm14\nvmovaps %%zmm14, %%zmm15\n" TIMES_12(
+                         CLEAR) "1:\n" TIMES_12(STEP) "dec %0\njnz 1b\nvzeroupper\n"
+                     : "+r"(n)
+                     : "m"(tiny_pair)
+                     : CLOBBERS);
 #undef CLEAR
 #undef STEP
 }
 
-static struct fma_loop fma_loop_of(enum ptl_isa isa) {
+static struct fma_loop fma_loop_of(enum ptl_isa isa, bool dots) {
     switch (isa) {
     case PTL_ISA_AVX2: return (struct fma_loop){fma_avx2, 12 * 8 * 2};
+    case PTL_ISA_AVX512BF16:
+        if (!dots) return fma_loop_of(PTL_ISA_AVX512, false);
+        return (struct fma_loop){dot_avx512bf16, 12 * 32 * 2};
     case PTL_ISA_AVX512: return (struct fma_loop){fma_avx512, 12 * 16 * 2};
     default: return (struct fma_loop){fma_scalar, 7 * 2};
     }
@@ -117,7 +132,8 @@ static void fma_neon(int64_t n) {
 #undef STEP
 }
 
-static struct fma_loop fma_loop_of(enum ptl_isa isa) {
+static struct fma_loop fma_loop_of(enum ptl_isa isa, bool dots) {
+    (void)dots;
     if (isa == PTL_ISA_NEON) return (struct fma_loop){fma_neon, 24 * 4 * 2};
     return (struct fma_loop){fma_scalar, 7 * 2};
 }
@@ -132,8 +148,9 @@ static void fma_scalar(int64_t n) {
     for (int k = 0; k < 8; k++) multiplier = acc[k];
 }
 
-static struct fma_loop fma_loop_of(enum ptl_isa isa) {
+static struct fma_loop fma_loop_of(enum ptl_isa isa, bool dots) {
     (void)isa;
+    (void)dots;
     return (struct fma_loop){fma_scalar, 8 * 2};
 }
 #endif
@@ -268,9 +285,9 @@ static int64_t calibrate(const struct probe *probe, fma_fn fma) {
     }
 }
 
-bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads,
+bool probe_measure(struct probe *probe, enum ptl_isa isa, bool dots, int n_threads,
                    struct probe_rates *rates) {
-    const struct fma_loop loop = fma_loop_of(isa);
+    const struct fma_loop loop = fma_loop_of(isa, dots);
     struct work fma = {.fma = loop.run, .probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
     struct work read = {.probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};
     struct work copy = {.copy = true, .probe = probe, .n_threads = n_threads, .n_rounds = ROUNDS};

@@ -21,8 +21,9 @@ struct probe_rates {
 
 /* All rates with n_threads at once, best of several rounds; takes 0.1 to 0.3 s. The level must be
  * available. The scalar level has no fused operation: a multiply and an add. The multiply-adds are
- * of fp32 at every level. False: no threads. */
-bool probe_measure(struct probe *probe, enum ptl_isa isa, int n_threads, struct probe_rates *rates);
+ * of fp32; with `dots`, dot products of bf16 pairs where the level has them. False: no threads. */
+bool probe_measure(struct probe *probe, enum ptl_isa isa, bool dots, int n_threads,
+                   struct probe_rates *rates);
 
 /* Reads the buffer on n_threads, so that what was in the caches no longer is. */
 bool probe_evict(struct probe *probe, int n_threads);

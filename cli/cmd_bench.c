@@ -41,8 +41,8 @@ static const char help[] =
     "2 * (d +\n"
     "dv) for each token or compressed key that a row and query head attends to; peak, its share of "
     "the\n"
-    "FMA peak of the level and threads that ran, which is that of fp32 for f16 and bf16 too; "
-    "bandwidth,\n"
+    "FMA peak of the level and threads that ran, which is that of fp32 for f16 and bf16 too, but\n"
+    "that of bf16 dot products for hstu with bf16 at the level avx512bf16; bandwidth,\n"
     "the share of the read bandwidth if inputs and outputs (of keys and values those that some row "
     "sees)\n"
     "pass once in that time, and for operators that copy (hstu_kv_append, jagged copies, "
@@ -108,9 +108,8 @@ static bool differ(double a, double b, double share) {
     return fabs(a - b) > share * fmax(a, b);
 }
 
-static void rate(struct bench_result *result, const struct call *c, const struct times *t,
+static void rate(struct bench_result *result, struct cost cost, const struct times *t,
                  const struct probe_rates *before, const struct probe_rates *after) {
-    const struct cost cost = c->op->cost(c);
     const double best = fmax(t->seconds[0], 1e-9), median = t->seconds[t->n / 2];
     result->min_ms = 1e3 * best;
     result->median_ms = 1e3 * median;
@@ -148,9 +147,9 @@ static bool touch_code(const struct call *c, struct refusal *r) {
     return ok;
 }
 
-static bool probe(const struct settings *s, const struct ptl_context_info *info,
+static bool probe(const struct settings *s, const struct ptl_context_info *info, bool dots,
                   struct probe_rates *rates, struct refusal *r) {
-    if (probe_measure(s->timing.probe, info->isa, info->num_threads, rates)) return true;
+    if (probe_measure(s->timing.probe, info->isa, dots, info->num_threads, rates)) return true;
     return refuse(r, "threads: no %d of them for the probe", (int)info->num_threads);
 }
 
@@ -173,14 +172,16 @@ static bool measure(const struct settings *s, const struct call *c, struct bench
     if (!call_operator(ctx, c, r)) goto done;
     result->extra_bytes = extra_bytes(ctx, status_bytes("VmHWM") - resident);
 
-    if (!probe(s, &info, &before, r) ||
-        !time_calls(&s->timing, ctx, c, info.num_threads, &times, r) || !probe(s, &info, &after, r))
+    const struct cost cost = c->op->cost(c);
+    if (!probe(s, &info, cost.dots, &before, r) ||
+        !time_calls(&s->timing, ctx, c, info.num_threads, &times, r) ||
+        !probe(s, &info, cost.dots, &after, r))
         goto done;
     if (!compare_call(c, sample_seconds, &comparison)) {
         refuse(r, "reference: no memory");
         goto done;
     }
-    rate(result, c, &times, &before, &after);
+    rate(result, cost, &times, &before, &after);
     result->error = comparison_error(&comparison);
     *pass = comparison_passes(&comparison);
     ok = true;

@@ -19,8 +19,8 @@ static struct cost hstu_cost(const struct ptl_hstu_params *a, double pair_dims, 
     const int last = a->q.ndim - 1;
     const double rows_q = w.rows_q * (double)a->q.shape[last - 1];
     const double rows_k = w.rows_k * (double)a->k.shape[last - 1];
-    return (struct cost){false, 2.0 * pair_dims * w.valid_pairs,
-                         element_bytes(&a->q) * (query_dims * rows_q + key_dims * rows_k)};
+    return (struct cost){.flops = 2.0 * pair_dims * w.valid_pairs,
+                         .bytes = element_bytes(&a->q) * (query_dims * rows_q + key_dims * rows_k)};
 }
 
 static double dqk_of(const struct ptl_hstu_params *a) {
@@ -35,7 +35,9 @@ static double dv_of(const struct ptl_hstu_params *a) {
 struct cost cost_forward(const struct call *c) {
     const struct ptl_hstu_params *a = &c->problem.hstu;
     const double dims = dqk_of(a) + dv_of(a);
-    return hstu_cost(a, dims, dims, dims);
+    struct cost cost = hstu_cost(a, dims, dims, dims);
+    cost.dots = a->q.dtype == PTL_BF16;
+    return cost;
 }
 
 /* Five products, as S is computed anew; q, k, v, dout, and the three gradients. */

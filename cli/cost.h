@@ -9,6 +9,7 @@
 
 struct cost {
     bool copies;  /* it only moves bytes: the copy bandwidth is its limit */
+    bool dots;    /* its products are dot products of bf16 where the level has them */
     double flops; /* NaN when it copies */
     double bytes; /* arrays of rows passed over once; small tables and index arrays do not count */
 };

@@ -56,9 +56,10 @@ static struct cost attention_cost(const struct ptl_nsa_params *p, unsigned branc
         else read += fmin((double)tokens, selected + window);
     }
     const double bytes = (double)ptl_dtype_bytes(p->q.dtype);
-    return (struct cost){false, 2.0 * dims * heads * attended,
-                         bytes * kv_heads * dims * read + n_bytes(&p->q) + n_bytes(&p->out) +
-                             n_bytes(&p->out_cmp) + n_bytes(&p->out_slc) + n_bytes(&p->out_swa)};
+    return (struct cost){.flops = 2.0 * dims * heads * attended,
+                         .bytes = bytes * kv_heads * dims * read + n_bytes(&p->q) +
+                                  n_bytes(&p->out) + n_bytes(&p->out_cmp) + n_bytes(&p->out_slc) +
+                                  n_bytes(&p->out_swa)};
 }
 
 struct cost cost_nsa_compressed(const struct call *c) {

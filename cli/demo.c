@@ -37,7 +37,7 @@ static const char usage[] =
     "  --hstu      only the first part; --nsa: only the second\n"
     "  --md        print markdown\n"
     "  threads=N   default: all that the process may use\n"
-    "  isa=LEVEL   scalar, avx2, avx512 or neon; default: the best here\n";
+    "  isa=LEVEL   scalar, avx2, avx512, neon or avx512bf16; default: the best here\n";
 
 struct settings {
     const char *path;
@@ -555,7 +555,8 @@ static int parse(int argc, char **argv, struct settings *s) {
             int isa = PTL_ISA_SCALAR;
             while (ptl_isa_name(isa) && strcmp(ptl_isa_name(isa), a + 4) != 0) isa++;
             if (!ptl_isa_name(isa))
-                return refuse_demo("isa: '%s', expected scalar, avx2, avx512 or neon", a + 4);
+                return refuse_demo("isa: '%s', expected scalar, avx2, avx512, neon or avx512bf16",
+                                   a + 4);
             s->context.isa = isa;
         } else if (a[0] == '-' || strchr(a, '=')) {
             return refuse_demo("'%s' is no option; pantile demo --help lists them", a);

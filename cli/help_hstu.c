@@ -60,7 +60,7 @@ const char hstu_help[] =
     "                      arrays\n"
     "  max_seqlen_q= max_seqlen_k=   default: the longest sequence\n"
     "  bias_scale=         default: alpha; bias_rows=query or key; time_query=next or own\n"
-    "  isa=auto            or scalar, avx2, avx512, neon\n"
+    "  isa=auto            or scalar, avx2, avx512, neon, avx512bf16\n"
     "  executor=auto       or serial, pool, host; threads=N\n"
     "  ms=                 ignored (logged calls carry it)\n"
     "\n"

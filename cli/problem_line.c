@@ -91,7 +91,8 @@ static bool read_attn_scale(struct problem_line *p, const char *value, struct re
 
 bool read_run_option(struct run_options *o, const char *key, const char *value, bool *known,
                      struct refusal *r) {
-    static const char *const isas[] = {"auto", "scalar", "avx2", "avx512", "neon", NULL};
+    static const char *const isas[] = {"auto", "scalar",     "avx2", "avx512",
+                                       "neon", "avx512bf16", NULL};
     static const char *const executors[] = {"auto", "serial", "pool", "host", NULL};
     static const char *const caches[] = {"hot", "cold", NULL};
     int choice = 0;

@@ -121,7 +121,8 @@ const char *test_line(void) {
 /* ---- Levels ---------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-static const enum ptl_isa arch_levels[] = {PTL_ISA_SCALAR, PTL_ISA_AVX2, PTL_ISA_AVX512};
+static const enum ptl_isa arch_levels[] = {PTL_ISA_SCALAR, PTL_ISA_AVX2, PTL_ISA_AVX512,
+                                           PTL_ISA_AVX512BF16};
 #elif defined(__aarch64__)
 static const enum ptl_isa arch_levels[] = {PTL_ISA_SCALAR, PTL_ISA_NEON};
 #else

@@ -24,7 +24,7 @@ static const struct test_suite *const suites[] = {
     &nsa_nonfinite_suite,    &nsa_selection_suite,      &nsa_compression_suite,
     &full_attention_suite,   &nsa_cache_suite,          &nsa_decode_suite,
     &nsa_refusals_suite,     &nsa_cache_refusals_suite, &nsa_nomem_suite,
-    &nsa_huge_suite,         &nsa_threads_suite,
+    &nsa_huge_suite,         &nsa_threads_suite,        &kernel_pairs_suite,
 };
 
 int main(int argc, char **argv) {

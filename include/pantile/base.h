@@ -72,9 +72,10 @@ PTL_API size_t ptl_dtype_bytes(enum ptl_dtype dtype);
 enum ptl_isa {
     PTL_ISA_AUTO = 0,
     PTL_ISA_SCALAR = 1,
-    PTL_ISA_AVX2 = 2,   /* AVX2, FMA, F16C */
-    PTL_ISA_AVX512 = 3, /* AVX-512 F, BW, DQ, VL */
-    PTL_ISA_NEON = 4    /* AArch64 Advanced SIMD */
+    PTL_ISA_AVX2 = 2,      /* AVX2, FMA, F16C */
+    PTL_ISA_AVX512 = 3,    /* AVX-512 F, BW, DQ, VL */
+    PTL_ISA_NEON = 4,      /* AArch64 Advanced SIMD */
+    PTL_ISA_AVX512BF16 = 5 /* PTL_ISA_AVX512, and bf16 dot products in ptl_hstu_forward */
 };
 
 PTL_API const char *ptl_isa_name(enum ptl_isa isa); /* "avx2"; NULL for an unknown number */

@@ -14,7 +14,7 @@ from . import _abi
 FOLDER = Path(os.environ.get("PANTILE_LIBRARY_DIR") or Path(__file__).parent).resolve()
 
 EXECUTORS = ("auto", "serial", "pool", "host")
-LEVELS = ("auto", "scalar", "avx2", "avx512", "neon")
+LEVELS = ("auto", "scalar", "avx2", "avx512", "neon", "avx512bf16")
 
 
 class Error(ValueError):

@@ -33,7 +33,7 @@ static enum ptl_status check_options(const struct ptl_context_options *o) {
     if (o->executor == PTL_EXEC_HOST && !o->parallel_for)
         return ptl_fail(PTL_ERR_NULL, "options.parallel_for: missing, PTL_EXEC_HOST needs it");
     if (!ptl_isa_name(o->isa))
-        return ptl_fail(PTL_ERR_PARAM, "options.isa: %d, expected 0 to 4", (int)o->isa);
+        return ptl_fail(PTL_ERR_PARAM, "options.isa: %d, expected 0 to 5", (int)o->isa);
     return PTL_OK;
 }
 

@@ -25,17 +25,21 @@ static int has_bits(uint32_t word, uint32_t bits) {
 }
 
 static int cpu_has(enum ptl_isa isa) {
-    uint32_t a, b, c, d, b7, c7, d7;
+    uint32_t a, b, c, d, a7, b7, c7, d7;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
     /* leaf 1 ecx: FMA 12, OSXSAVE 27, AVX 28, F16C 29 */
     if (!has_bits(c, 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29)) return 0;
     const uint64_t xcr0 = read_xcr0();
     if ((xcr0 & 0x6) != 0x6) return 0; /* the system saves XMM and YMM */
-    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return 0;
+    if (!__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7)) return 0;
     if (!has_bits(b7, 1u << 5 | 1u << 8)) return 0; /* AVX2, BMI2 */
     if (isa == PTL_ISA_AVX2) return 1;
-    if ((xcr0 & 0xe0) != 0xe0) return 0;                            /* opmask, ZMM */
-    return has_bits(b7, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31); /* F, DQ, BW, VL */
+    if ((xcr0 & 0xe0) != 0xe0) return 0; /* opmask, ZMM */
+    /* F, DQ, BW, VL */
+    if (!has_bits(b7, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31)) return 0;
+    if (isa == PTL_ISA_AVX512) return 1;
+    if (a7 < 1 || !__get_cpuid_count(7, 1, &a, &b, &c, &d)) return 0;
+    return has_bits(a, 1u << 5); /* AVX512_BF16 */
 }
 #endif
 
@@ -45,6 +49,7 @@ const struct ptl_kernels *ptl_cpu_kernels(enum ptl_isa isa) {
 #if defined(__x86_64__)
     case PTL_ISA_AVX2: return cpu_has(isa) ? &ptl_kernels_avx2 : NULL;
     case PTL_ISA_AVX512: return cpu_has(isa) ? &ptl_kernels_avx512 : NULL;
+    case PTL_ISA_AVX512BF16: return cpu_has(isa) ? &ptl_kernels_avx512bf16 : NULL;
 #elif defined(__aarch64__)
     case PTL_ISA_NEON: return &ptl_kernels_neon; /* part of the base architecture */
 #endif
@@ -52,7 +57,8 @@ const struct ptl_kernels *ptl_cpu_kernels(enum ptl_isa isa) {
     }
 }
 
-static const enum ptl_isa levels[] = {PTL_ISA_SCALAR, PTL_ISA_AVX2, PTL_ISA_AVX512, PTL_ISA_NEON};
+static const enum ptl_isa levels[] = {PTL_ISA_SCALAR, PTL_ISA_AVX2, PTL_ISA_AVX512, PTL_ISA_NEON,
+                                      PTL_ISA_AVX512BF16};
 enum { N_LEVELS = sizeof levels / sizeof levels[0] };
 
 const char *ptl_isa_name(enum ptl_isa isa) {
@@ -62,6 +68,7 @@ const char *ptl_isa_name(enum ptl_isa isa) {
     case PTL_ISA_AVX2: return "avx2";
     case PTL_ISA_AVX512: return "avx512";
     case PTL_ISA_NEON: return "neon";
+    case PTL_ISA_AVX512BF16: return "avx512bf16";
     }
     return NULL;
 }
@@ -76,7 +83,8 @@ static enum ptl_status ceiling(enum ptl_isa *isa) {
             *isa = levels[i];
             return PTL_OK;
         }
-    return ptl_fail(PTL_ERR_PARAM, "PTL_CPU: '%s', expected scalar, avx2, avx512 or neon", wanted);
+    return ptl_fail(PTL_ERR_PARAM,
+                    "PTL_CPU: '%s', expected scalar, avx2, avx512, neon or avx512bf16", wanted);
 }
 
 enum ptl_status ptl_cpu_best(enum ptl_isa *isa) {

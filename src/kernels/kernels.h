@@ -15,6 +15,11 @@
  *
  * Masks are one uint64_t per key: bit `lane` says that the row sees the key.
  *
+ * Where a level multiplies bf16 pairs, a lane of a line may hold a pair in its 32 bits, the first
+ * in the lower half: q_pairs[c][lane] = (q[2 c], q[2 c + 1]), and a score tile becomes
+ * p_pairs[j][lane] = (s[2 j], s[2 j + 1]). Pairs in arrays are neighbouring elements, and strides
+ * count elements.
+ *
  * Each result element is one sum in key (or dqk) order in one accumulator, whatever nv, n_rows or
  * the register block: that is why results do not depend on how rows are grouped. */
 #ifndef PTL_KERNELS_H
@@ -47,6 +52,7 @@ struct ptl_kernels {
 extern const struct ptl_kernels ptl_kernels_scalar;
 extern const struct ptl_kernels ptl_kernels_avx2;
 extern const struct ptl_kernels ptl_kernels_avx512;
+extern const struct ptl_kernels ptl_kernels_avx512bf16;
 extern const struct ptl_kernels ptl_kernels_neon;
 
 /* In a kernel's source, KERNEL(tile_qk) is ptl_tile_qk_avx2 when compiled for avx2. */

@@ -1,50 +1,16 @@
-/* The two products of a tile, QK and PV, with query rows as lanes. Not the score stage (silu.c),
- * not the transposes (panel.c), not the products of backward whose lanes are columns (grad.c). */
-#include "register_block.h"
-
-enum { W = V_PANEL * V_LANES };
-
-V_INLINE void product(const int nv, const int nr, const enum sink sink, const float *a,
-                      const float *b, ptrdiff_t bm, ptrdiff_t bx, float *c, int nm, int nx) {
-    register_rows(nv, nr, sink,
-                  (struct operands){.a = a,
-                                    .b = b,
-                                    .c = c,
-                                    .a_step = W,
-                                    .bm = bm,
-                                    .bx = bx,
-                                    .c_step = W,
-                                    .part = INT_MAX,
-                                    .nx = nx},
-                  nm);
-}
+/* The products of a tile, QK and PV, with query rows as lanes and floats as elements. Not the score
+ * stage (silu.c), not the transposes (panel.c), not the products of backward whose lanes are
+ * columns (grad.c), not those of bf16 pairs (product_pairs.c). */
+#include "tile_product.h"
 
 void KERNEL(tile_qk_f32)(int nv, const float *q_panel, const float *k, ptrdiff_t k_stride,
                          int n_keys, int dqk, float *s) {
-    switch (nv) {
-    case 1: product(1, V_ROWS_1, OVERWRITE, q_panel, k, k_stride, 1, s, n_keys, dqk); break;
-    case 2: product(2, V_ROWS_2, OVERWRITE, q_panel, k, k_stride, 1, s, n_keys, dqk); break;
-    case 3: product(3, V_ROWS_3, OVERWRITE, q_panel, k, k_stride, 1, s, n_keys, dqk); break;
-#if V_PANEL > 3
-    case 4: product(4, V_ROWS_4, OVERWRITE, q_panel, k, k_stride, 1, s, n_keys, dqk); break;
-#endif
-    }
+    product_qk(nv, q_panel, k, k_stride, n_keys, dqk, s);
 }
 
 void KERNEL(tile_pv_f32)(int nv, const float *s, const float *v, ptrdiff_t v_stride, int n_keys,
                          int dv, float *o_panel, bool first) {
-    switch (nv * 2 + first) {
-    case 2: product(1, V_ROWS_1, ADD, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 3: product(1, V_ROWS_1, ADD_TO_ZERO, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 4: product(2, V_ROWS_2, ADD, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 5: product(2, V_ROWS_2, ADD_TO_ZERO, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 6: product(3, V_ROWS_3, ADD, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 7: product(3, V_ROWS_3, ADD_TO_ZERO, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-#if V_PANEL > 3
-    case 8: product(4, V_ROWS_4, ADD, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-    case 9: product(4, V_ROWS_4, ADD_TO_ZERO, s, v, 1, v_stride, o_panel, dv, n_keys); break;
-#endif
-    }
+    product_pv(nv, s, v, v_stride, n_keys, dv, o_panel, first);
 }
 
 V_INLINE void pv_runs(const int nv, const int nr, const enum sink sink, const float *s,

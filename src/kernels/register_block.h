@@ -8,6 +8,31 @@
 #include "kernels.h"
 #include "simd/vec.h"
 
+/* What is multiplied: floats, or pairs of bf16 where PTL_PAIRS is defined before this is included.
+ * Then a lane of a holds a pair, a value of b is one too, and x counts pairs: two terms of a
+ * sum. */
+#ifdef PTL_PAIRS
+typedef uint16_t element;
+enum { PER_LANE = 2 }; /* elements of b that meet a lane of a */
+
+V_INLINE vf splat(const element *p) {
+    return v_splat_pair(p);
+}
+V_INLINE vf multiply_add(vf b, vf a, vf sum) {
+    return v_dot(b, a, sum);
+}
+#else
+typedef float element;
+enum { PER_LANE = 1 };
+
+V_INLINE vf splat(const element *p) {
+    return v_splat(*p);
+}
+V_INLINE vf multiply_add(vf b, vf a, vf sum) {
+    return v_fma(b, a, sum);
+}
+#endif
+
 /* How a block's sums meet what is in memory; PARTIAL: only the first `width` columns of c exist.
  * RESCALE: c times a factor for each lane, plus the sum. */
 enum sink { OVERWRITE, ADD, ADD_TO_ZERO, RESCALE, PARTIAL_ADD, PARTIAL_ADD_TO_ZERO };
@@ -16,7 +41,8 @@ enum sink { OVERWRITE, ADD, ADD_TO_ZERO, RESCALE, PARTIAL_ADD, PARTIAL_ADD_TO_ZE
  * values of x, b(m, x) = b[x / part * b_part + m * bm + x % part * bx], or, with runs, in parts of
  * any length that lie anywhere: value y of run r is runs[r].rows[b_offset + m * bm + y * bx]. */
 struct operands {
-    const float *a, *b;
+    const float *a;
+    const element *b;
     float *c;
     const struct ptl_run *runs;
     const float *factor;
@@ -31,18 +57,18 @@ V_INLINE void register_block(const int nv, const int nr, const enum sink sink, s
     vf acc[12][V_PANEL];
     UNROLL for (int m = 0; m < nr; m++) UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_zero();
     for (int left = o.nx, n; left > 0; left -= n, o.b += o.b_part) {
-        const float *at = o.b;
+        const element *at = o.b;
         n = left < o.part ? left : o.part;
         if (o.runs) {
-            at = o.runs->rows + o.b_offset;
+            at = (const element *)o.runs->rows + o.b_offset;
             n = o.runs++->n;
         }
         UNROLL_4 for (int x = 0; x < n; x++) {
             vf line[V_PANEL];
             UNROLL for (int v = 0; v < nv; v++) line[v] = v_load(o.a + v * V_LANES);
             UNROLL for (int m = 0; m < nr; m++) {
-                vf e = v_splat(at[m * o.bm]);
-                UNROLL for (int v = 0; v < nv; v++) acc[m][v] = v_fma(e, line[v], acc[m][v]);
+                vf e = splat(at + m * o.bm);
+                UNROLL for (int v = 0; v < nv; v++) acc[m][v] = multiply_add(e, line[v], acc[m][v]);
             }
             o.a += o.a_step;
             at += o.bx;

@@ -39,6 +39,7 @@ struct forward_job {
     const struct ptl_kernels *kernels;
     struct ptl_schedule schedule;
     int64_t block_rows, heads_per_task;
+    bool pairs; /* the products are those of bf16 pairs */
     char *scratch;
     size_t scratch_bytes;    /* per slot */
     size_t q_bytes, o_bytes; /* of one panel */
@@ -270,8 +271,12 @@ static void begin_block(struct block *b) {
             if (m->first >= m->last) continue;
             if (m->first < b->first) b->first = m->first;
             if (m->last > b->last) b->last = m->last;
-            ptl_hstu_load_panel(p, b->job->kernels, &p->q, seq, b->task->head + h, panel->row,
-                                panel->n_rows, p->dqk, q_panel(b, h, i), &b->scratch->stage);
+            if (b->job->pairs)
+                ptl_hstu_load_panel_pairs(p, b->job->kernels, seq, b->task->head + h, panel->row,
+                                          panel->n_rows, q_panel(b, h, i), &b->scratch->stage);
+            else
+                ptl_hstu_load_panel(p, b->job->kernels, &p->q, seq, b->task->head + h, panel->row,
+                                    panel->n_rows, p->dqk, q_panel(b, h, i), &b->scratch->stage);
         }
 }
 
@@ -279,10 +284,100 @@ static void begin_block(struct block *b) {
 struct tile {
     int64_t begin, end, head; /* head counts from the task's first */
     const float *keys, *values;
+    const uint16_t *keys_bf16, *value_pairs; /* instead of these where job->pairs */
     int64_t k_stride, v_stride;
     int finite; /* whether the values are; -1: not asked yet */
     struct prefetch ahead;
 };
+
+static void load_tile(const struct block *b, int64_t kv_head, struct tile *t) {
+    const struct ptl_hstu_problem *p = b->job->p;
+    const struct ptl_kernels *k = b->job->kernels;
+    const struct ptl_hstu_seq *seq = &b->task->seq;
+    const struct ptl_hstu_stage *stage = &b->scratch->stage;
+    t->finite = -1;
+    if (b->job->pairs) {
+        bool finite;
+        t->keys_bf16 =
+            ptl_hstu_load_keys_bf16(p, seq, kv_head, t->begin, t->end, stage, &t->k_stride);
+        t->value_pairs = ptl_hstu_load_value_pairs(p, k, seq, kv_head, t->begin, t->end, stage,
+                                                   &t->v_stride, &finite);
+        t->finite = finite;
+    } else {
+        const bool reused = b->n_panels > 1;
+        t->keys =
+            ptl_hstu_load_keys(p, k, seq, kv_head, t->begin, t->end, reused, stage, &t->k_stride);
+        t->values =
+            ptl_hstu_load_values(p, k, seq, kv_head, t->begin, t->end, reused, stage, &t->v_stride);
+    }
+}
+
+/* Columns [*begin, *end) of a tile and what completes the pairs of keys at both ends: a column that
+ * no row sees. Pairs begin at even columns of the tile, whatever the panel sees of it. */
+static enum ptl_tile_kind complete_pairs(const struct tile *t, enum ptl_tile_kind kind,
+                                         int64_t *begin, int64_t *end, uint64_t *bits) {
+    const int64_t n = *end - *begin;
+    const bool before = (*begin - t->begin) % 2 != 0;
+    const bool behind = (*end - t->begin) % 2 != 0 && *end < t->end;
+    if (!before && !behind) return kind;
+    if (kind == PTL_TILE_FULL) memset(bits, 0xff, (size_t)n * sizeof *bits);
+    if (before) {
+        memmove(bits + 1, bits, (size_t)n * sizeof *bits);
+        bits[0] = 0;
+    }
+    if (behind) bits[before + n] = 0;
+    *begin -= before;
+    *end += behind;
+    return PTL_TILE_MIXED;
+}
+
+/* The scores' products of panel i with n_keys keys from row `first` of the tile on. */
+static void multiply_keys(const struct block *b, struct tile *t, int i, int64_t first, int n_keys) {
+    const struct forward_job *job = b->job;
+    const struct ptl_kernels *k = job->kernels;
+    const int nv = b->panels[i].nv, step = step_of(k, nv);
+    const float *q = q_panel(b, t->head, i);
+    for (int x = 0; x < n_keys; x += step) {
+        const int n = n_keys - x < step ? n_keys - x : step;
+        const int64_t at = (first + x) * t->k_stride;
+        float *s = b->scratch->s + x * k->panel;
+        prefetch_part(&t->ahead);
+        if (job->pairs)
+            k->tile_qk_bf16(nv, q, t->keys_bf16 + at, t->k_stride, n, ptl_hstu_column_pairs(job->p),
+                            s);
+        else k->tile_qk_f32(nv, q, t->keys + at, t->k_stride, n, job->p->dqk, s);
+    }
+}
+
+/* Adds the weighted values of those keys to the panel's outputs. bits, or NULL, has the mask. */
+static void multiply_values(const struct block *b, struct tile *t, int i, int64_t first, int n_keys,
+                            const uint64_t *bits) {
+    const struct forward_job *job = b->job;
+    const struct ptl_kernels *k = job->kernels;
+    const int nv = b->panels[i].nv, dv = job->p->dv, step = step_of(k, nv);
+    const int64_t stride = t->v_stride;
+    float *s = b->scratch->s, *o = o_panel(b, t->head, i);
+    const float *v = job->pairs ? NULL : t->values + first * stride;
+    const uint16_t *pairs = job->pairs ? t->value_pairs + first / 2 * stride : NULL;
+    bool *empty = &b->scratch->empty[t->head * b->n_panels + i];
+
+    if (job->pairs) k->lines_to_pairs_bf16(nv, s, n_keys);
+    if (bits && t->finite < 0)
+        t->finite = k->rows_finite_f32(t->values, stride, (int)(t->end - t->begin), dv);
+    if (bits && !t->finite && job->pairs)
+        k->tile_pv_masked_bf16(nv, s, pairs, stride, n_keys, dv, o, *empty, bits);
+    else if (bits && !t->finite)
+        k->tile_pv_masked_f32(nv, s, v, stride, n_keys, dv, o, *empty, bits);
+    else
+        for (int x = 0; x < dv; x += step) {
+            const int n = dv - x < step ? dv - x : step;
+            prefetch_part(&t->ahead);
+            if (job->pairs)
+                k->tile_pv_bf16(nv, s, pairs + 2 * x, stride, n_keys, n, o + x * k->panel, *empty);
+            else k->tile_pv_f32(nv, s, v + x, stride, n_keys, n, o + x * k->panel, *empty);
+        }
+    *empty = false;
+}
 
 /* The three stages of panel i on a tile. */
 static void run_panel(const struct block *b, struct tile *t, int i) {
@@ -291,43 +386,22 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     const struct ptl_kernels *k = job->kernels;
     const struct forward_scratch *scratch = b->scratch;
     const struct panel *panel = &b->panels[i];
-    const int nv = panel->nv, step = step_of(k, nv);
     int64_t j = t->begin, j_end = t->end;
-    const enum ptl_tile_kind kind =
-        ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
+    enum ptl_tile_kind kind = ptl_hstu_tile_mask(mask_of(b, t->head, i), &j, &j_end, scratch->bits);
     if (kind == PTL_TILE_SKIP) return;
+    if (job->pairs) kind = complete_pairs(t, kind, &j, &j_end, scratch->bits);
     const uint64_t *bits = kind == PTL_TILE_MIXED ? scratch->bits : NULL;
-    const float *keys = t->keys + (j - t->begin) * t->k_stride;
-    const float *values = t->values + (j - t->begin) * t->v_stride;
     const int n_keys = (int)(j_end - j);
-    bool *empty = &scratch->empty[t->head * b->n_panels + i];
 
-    for (int x = 0; x < n_keys; x += step) {
-        prefetch_part(&t->ahead);
-        k->tile_qk_f32(nv, q_panel(b, t->head, i), keys + x * t->k_stride, t->k_stride,
-                       n_keys - x < step ? n_keys - x : step, p->dqk, scratch->s + x * k->panel);
-    }
-
+    multiply_keys(b, t, i, j - t->begin, n_keys);
     const bool biased = ptl_hstu_has_bias(p);
     if (biased) {
         struct ptl_time_runs *runs = p->tables.time ? &scratch->runs[i] : NULL;
         ptl_hstu_add_bias(p, k, &b->task->seq, b->task->head + t->head, panel->row, panel->n_rows,
-                          nv, j, j_end, job->reversed, scratch->s, runs, &scratch->stage);
+                          panel->nv, j, j_end, job->reversed, scratch->s, runs, &scratch->stage);
     }
-    k->tile_silu_f32(nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
-
-    float *o = o_panel(b, t->head, i);
-    if (bits && t->finite < 0)
-        t->finite = k->rows_finite_f32(t->values, t->v_stride, (int)(t->end - t->begin), p->dv);
-    if (bits && !t->finite)
-        k->tile_pv_masked_f32(nv, scratch->s, values, t->v_stride, n_keys, p->dv, o, *empty, bits);
-    else
-        for (int x = 0; x < p->dv; x += step) {
-            prefetch_part(&t->ahead);
-            k->tile_pv_f32(nv, scratch->s, values + x, t->v_stride, n_keys,
-                           p->dv - x < step ? p->dv - x : step, o + x * k->panel, *empty);
-        }
-    *empty = false;
+    k->tile_silu_f32(panel->nv, scratch->s, n_keys, biased ? 1.0f : p->alpha, bits);
+    multiply_values(b, t, i, j - t->begin, n_keys, bits);
 }
 
 /* Of a prefetch: steps of all panels on a tile of n keys. */
@@ -350,17 +424,13 @@ static void run_tiles(struct block *b) {
         for (int i = 0; p->tables.time && i < b->n_panels; i++) b->scratch->runs[i].known = false;
         for (int64_t h = 0; h < b->task->n_heads; h++) {
             const int64_t kv_head = (b->task->head + h) / group;
-            struct tile t = {.begin = tile, .head = h, .finite = -1};
+            struct tile t = {.begin = tile, .head = h};
             t.end = tile + k->key_tile < b->last ? tile + k->key_tile : b->last;
             const int64_t next_end = t.end + k->key_tile < b->last ? t.end + k->key_tile : b->last;
             if (t.end < next_end) t.ahead = prefetch_keys(p, b->task, h, t.end, next_end);
             else if (b->next) t.ahead = prefetch_task(p, b->next, h);
             t.ahead.n_parts = n_parts(b, t.end - tile);
-            const bool reused = b->n_panels > 1;
-            t.keys = ptl_hstu_load_keys(p, k, seq, kv_head, tile, t.end, reused, &b->scratch->stage,
-                                        &t.k_stride);
-            t.values = ptl_hstu_load_values(p, k, seq, kv_head, tile, t.end, reused,
-                                            &b->scratch->stage, &t.v_stride);
+            load_tile(b, kv_head, &t);
             for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
         }
     }
@@ -451,7 +521,9 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     job.kernels = ctx->kernels;
     job.heads_per_task = choose_heads(p, ctx->kernels, n_threads);
     job.block_rows = choose_block_rows(p, ctx->kernels, job.heads_per_task);
-    job.q_bytes = ptl_round_up((size_t)p->dqk * (size_t)ctx->kernels->panel * sizeof(float), 64);
+    job.pairs = ptl_hstu_takes_pairs(p, ctx->kernels);
+    const int q_lines = job.pairs ? ptl_hstu_column_pairs(p) : p->dqk;
+    job.q_bytes = ptl_round_up((size_t)q_lines * (size_t)ctx->kernels->panel * sizeof(float), 64);
     job.o_bytes = ptl_round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);
 
     for (;;) {

@@ -1,6 +1,8 @@
 /* Rows to tiles and panels. Conversions and transposes are kernels; this finds the rows. */
 #include "hstu_tile.h"
 
+#include <string.h>
+
 #include "../core/arith.h"
 
 static bool is_half(const struct ptl_hstu_problem *p) {
@@ -114,6 +116,62 @@ void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kern
         rows[i] = stage->row + i * stride;
     }
     k->panel_load_f32(rows, n_rows, dim, panel);
+}
+
+/* A row of bf16 whose length becomes even. */
+static void copy_pairs(uint16_t *to, const uint16_t *row, int n) {
+    memcpy(to, row, (size_t)n * sizeof *row);
+    if (n % 2) to[n] = 0;
+}
+
+const uint16_t *ptl_hstu_load_keys_bf16(const struct ptl_hstu_problem *p,
+                                        const struct ptl_hstu_seq *seq, int64_t kv_head,
+                                        int64_t begin, int64_t end,
+                                        const struct ptl_hstu_stage *stage, int64_t *stride) {
+    int64_t n;
+    const uint16_t *run = key_run(p, seq, &p->k, &p->pages.k, kv_head, begin, end, &n, stride);
+    if (p->dqk % 2 == 0 && n == end - begin) return run;
+    uint16_t *staged = (uint16_t *)stage->k;
+    const int64_t to_stride = ptl_staged_stride(p->dqk);
+    for (int64_t j = begin; j < end; j += n) {
+        run = key_run(p, seq, &p->k, &p->pages.k, kv_head, j, end, &n, stride);
+        for (int64_t x = 0; x < n; x++)
+            copy_pairs(staged + (j - begin + x) * to_stride, run + x * *stride, p->dqk);
+    }
+    *stride = to_stride;
+    return staged;
+}
+
+const uint16_t *ptl_hstu_load_value_pairs(const struct ptl_hstu_problem *p,
+                                          const struct ptl_kernels *k,
+                                          const struct ptl_hstu_seq *seq, int64_t kv_head,
+                                          int64_t begin, int64_t end,
+                                          const struct ptl_hstu_stage *stage, int64_t *stride,
+                                          bool *finite) {
+    const uint16_t *rows[PTL_MAX_KEY_TILE];
+    int64_t n, row_stride;
+    for (int64_t j = begin; j < end; j += n) {
+        const uint16_t *run = key_run(p, seq, &p->v, &p->pages.v, kv_head, j, end, &n, &row_stride);
+        for (int64_t x = 0; x < n; x++) rows[j - begin + x] = run + x * row_stride;
+    }
+    uint16_t *pairs = (uint16_t *)stage->v;
+    *stride = 2 * ptl_staged_stride(p->dv);
+    *finite = k->rows_to_pairs_bf16(rows, (int)(end - begin), p->dv, pairs, *stride);
+    return pairs;
+}
+
+void ptl_hstu_load_panel_pairs(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                               const struct ptl_hstu_seq *seq, int64_t head, int64_t row,
+                               int n_rows, float *panel, const struct ptl_hstu_stage *stage) {
+    const float *rows[PTL_MAX_PANEL];
+    const int64_t stride = ptl_staged_stride(p->dqk);
+    for (int i = 0; i < n_rows; i++) {
+        float *pairs = stage->row + i * stride;
+        copy_pairs((uint16_t *)pairs, ptl_rows_at(&p->q, seq->b, seq->q_row + row + i, head),
+                   p->dqk);
+        rows[i] = pairs;
+    }
+    k->panel_load_f32(rows, n_rows, ptl_hstu_column_pairs(p), panel); /* moves bits alone */
 }
 
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,

@@ -8,8 +8,10 @@
 
 /* Scratch of one worker. Each is there for what the problem needs, else unused. */
 struct ptl_hstu_stage {
-    float *k, *v; /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place */
-    float *row;   /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
+    /* key_tile rows of ptl_staged_stride(dqk), (dv): a tile that is not in place. Or, in a part of
+     * that memory, the same in bf16, of v in pairs. */
+    float *k, *v;
+    float *row;      /* panel rows of ptl_staged_stride(max(dqk, dv)): halves of q and out */
     float *bias_row; /* panel rows of key_tile floats: bias row by row */
     float *bias;     /* key_tile lines: bias as the score tile lies */
 };
@@ -36,6 +38,40 @@ void ptl_hstu_load_panel(const struct ptl_hstu_problem *p, const struct ptl_kern
                          const struct ptl_rows *from, const struct ptl_hstu_seq *seq, int64_t head,
                          int64_t row, int n_rows, int dim, float *panel,
                          const struct ptl_hstu_stage *stage);
+
+/* ---- Pairs of bf16, for the products of kernels.h that take them; forward only --------------- */
+
+static inline bool ptl_hstu_takes_pairs(const struct ptl_hstu_problem *p,
+                                        const struct ptl_kernels *k) {
+    return p->dtype == PTL_BF16 && k->tile_qk_bf16;
+}
+
+/* Pairs of columns in a row of q or k; the last one of an odd row has a 0. */
+static inline int ptl_hstu_column_pairs(const struct ptl_hstu_problem *p) {
+    return (p->dqk + 1) / 2;
+}
+
+/* Keys as ptl_hstu_load_keys has them, but in bf16: whole pairs of columns may be read. */
+const uint16_t *ptl_hstu_load_keys_bf16(const struct ptl_hstu_problem *p,
+                                        const struct ptl_hstu_seq *seq, int64_t kv_head,
+                                        int64_t begin, int64_t end,
+                                        const struct ptl_hstu_stage *stage, int64_t *stride);
+
+/* Values as pairs of columns begin and begin + 1, and so on; finite says whether all of them
+ * are. */
+const uint16_t *ptl_hstu_load_value_pairs(const struct ptl_hstu_problem *p,
+                                          const struct ptl_kernels *k,
+                                          const struct ptl_hstu_seq *seq, int64_t kv_head,
+                                          int64_t begin, int64_t end,
+                                          const struct ptl_hstu_stage *stage, int64_t *stride,
+                                          bool *finite);
+
+/* Rows of q as ptl_hstu_load_panel has them, a pair of columns in each lane of a line. */
+void ptl_hstu_load_panel_pairs(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
+                               const struct ptl_hstu_seq *seq, int64_t head, int64_t row,
+                               int n_rows, float *panel, const struct ptl_hstu_stage *stage);
+
+/* ---- Out ------------------------------------------------------------------------------------- */
 
 /* A panel to those rows of out, each times its scale. */
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,

@@ -53,7 +53,7 @@ def test_header_alone(header, language, tmp_path):
     run(*compiler, "-x", language, *WARNINGS, "-I", ROOT / "include", "-fsyntax-only", source)
 
 
-@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512", "neon"])
+@pytest.mark.parametrize("level", ["scalar", "avx2", "avx512", "neon", "avx512bf16"])
 def test_kernels_of_a_level_keep_to_it(level):
     """A global without the level's name could stand in for the same function of the base build, and carry
     instructions that the CPU does not have."""

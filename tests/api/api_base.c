@@ -35,9 +35,9 @@ static void status_names(void) {
 }
 
 static void isa_names(void) {
-    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon"};
-    for (int i = 0; i < 5; i++) CHECK(strcmp(ptl_isa_name((enum ptl_isa)i), names[i]) == 0);
-    CHECK(ptl_isa_name((enum ptl_isa)5) == NULL);
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx512", "neon", "avx512bf16"};
+    for (int i = 0; i < 6; i++) CHECK(strcmp(ptl_isa_name((enum ptl_isa)i), names[i]) == 0);
+    CHECK(ptl_isa_name((enum ptl_isa)6) == NULL);
     CHECK(ptl_isa_name((enum ptl_isa)99) == NULL);
     CHECK(ptl_isa_available(PTL_ISA_AUTO));
     CHECK(ptl_isa_available(PTL_ISA_SCALAR));

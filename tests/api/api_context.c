@@ -73,8 +73,8 @@ static void options_refused(void) {
 
     test_case("isa unknown");
     ptl_context_options_init(&o);
-    o.isa = (enum ptl_isa)5;
-    check_refused(&o, PTL_ERR_PARAM, "options.isa: 5, expected 0 to 4");
+    o.isa = (enum ptl_isa)6;
+    check_refused(&o, PTL_ERR_PARAM, "options.isa: 6, expected 0 to 5");
 
     test_case("isa of another machine");
     ptl_context_options_init(&o);
@@ -159,12 +159,14 @@ static void ptl_cpu(void) {
 
     test_case("PTL_CPU=sse9");
     struct saved_variable saved = set_variable("PTL_CPU", "sse9");
-    check_refused(NULL, PTL_ERR_PARAM, "PTL_CPU: 'sse9', expected scalar, avx2, avx512 or neon");
+    check_refused(NULL, PTL_ERR_PARAM,
+                  "PTL_CPU: 'sse9', expected scalar, avx2, avx512, neon or avx512bf16");
     CHECK(!ptl_isa_available(PTL_ISA_SCALAR));
 
     test_case("PTL_CPU=SCALAR");
     setenv("PTL_CPU", "SCALAR", 1);
-    check_refused(NULL, PTL_ERR_PARAM, "PTL_CPU: 'SCALAR', expected scalar, avx2, avx512 or neon");
+    check_refused(NULL, PTL_ERR_PARAM,
+                  "PTL_CPU: 'SCALAR', expected scalar, avx2, avx512, neon or avx512bf16");
 
     test_case("PTL_CPU=scalar");
     setenv("PTL_CPU", "scalar", 1);

@@ -114,7 +114,7 @@ def test_info(pantile):
 def test_info_obeys_the_environment(pantile, refused):
     done = pantile("info", PTL_NUM_THREADS="1", PTL_CPU="scalar")
     assert done.out.splitlines()[2:] == ["levels: scalar", "level: scalar", "threads: 1", "executor: serial"]
-    refused("PTL_CPU: 'fast', expected scalar, avx2, avx512 or neon", "info", PTL_CPU="fast")
+    refused("PTL_CPU: 'fast', expected scalar, avx2, avx512, neon or avx512bf16", "info", PTL_CPU="fast")
     refused("PTL_NUM_THREADS: 'many', expected 1 to 1024", "info", PTL_NUM_THREADS="many")
     refused("'now': info takes no arguments", "info", "now")
 

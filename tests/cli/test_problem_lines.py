@@ -161,7 +161,7 @@ REFUSED = {
     "d=4 sq=4 sk=4 page_size=3 seqused_k=random": "seqused_k: given together with page_size, expected one of them",
     "d=4 dv=5 s=4 page_size=2": "v_pages: 5 on axis 3, expected 4 (head size of k)",
     "d=20 s=5 threads=2000": "threads: '2000', expected a whole number from 0 to 1024",
-    "d=20 s=5 isa=sse": "isa: 'sse', expected auto, scalar, avx2, avx512 or neon",
+    "d=20 s=5 isa=sse": "isa: 'sse', expected auto, scalar, avx2, avx512, neon or avx512bf16",
     "d=20 s=5 executor=openmp": "executor: 'openmp', expected auto, serial, pool or host",
     "d=20 s=5 max_seqlen_k=4": "max_seqlen_k: 4, but a sequence has 5 rows",
     "d=4000 h=65536 b=1000 s=68719476736": "q: more than 2^63 elements",
@@ -185,7 +185,7 @@ def test_too_many_words(refused):
 
 def test_levels_that_are_not_here(pantile):
     levels = pantile("info").out.splitlines()[2].split()[1:]
-    for isa in ("scalar", "avx2", "avx512", "neon"):
+    for isa in ("scalar", "avx2", "avx512", "neon", "avx512bf16"):
         done = pantile("check", "hstu", "s=40", "d=12", f"isa={isa}")
         if isa in levels:
             assert done.status == 0 and re.search(rf"; {isa}, ", done.out)

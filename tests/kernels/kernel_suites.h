@@ -12,5 +12,6 @@ extern const struct test_suite kernel_score_suite;
 extern const struct test_suite kernel_grad_suite;
 extern const struct test_suite kernel_rows_suite;
 extern const struct test_suite kernel_softmax_suite;
+extern const struct test_suite kernel_pairs_suite;
 
 #endif

@@ -24,6 +24,8 @@ static const char *const rules[] = {
     "mask=random mask_batch=b mask_head=h",
     "mask=random:0.02 attn_scale=token",
 };
+/* Products of floats, and where a level has them of bf16 pairs. */
+static const char *const types[] = {"f32", "bf16"};
 static const char batch[] = "lengths=list:150,1,0,37,300,96";
 static const char small_batch[] = "lengths=list:19,1,0,7";
 
@@ -46,12 +48,13 @@ static void check_part(const struct ptl_hstu_params *whole, const struct hstu_se
     hstu_part_destroy(&part);
 }
 
-/* Calls check for a problem of every rule, as a case each; `rest` completes the line. */
+/* Calls check for a problem of every rule and both types, as a case each; `rest` completes the
+ * line. */
 static void each_rule(const char *rest, void (*check)(const struct ptl_hstu_params *p)) {
-    for (int i = 0; i < COUNT(rules); i++) {
+    for (int i = 0; i < 2 * COUNT(rules); i++) {
         struct problem problem;
         char line[MAX_LINE];
-        snprintf(line, sizeof line, "hstu %s %s", rules[i], rest);
+        snprintf(line, sizeof line, "hstu %s %s dtype=%s", rules[i / 2], rest, types[i % 2]);
         test_case("%s", line);
         if (!hstu_problem(&problem, line)) continue;
         check(&problem.hstu);
@@ -79,9 +82,11 @@ static void delta_q(void) {
 }
 
 /* With a dense mask any rows may be asked for: row by row is as all at once. */
-static void rows_one_by_one(void) {
+static void each_row_alone(const char *type) {
     struct problem problem;
-    const char *line = "hstu s=70 d=12 mask=random:0.03 attn_scale=token seed=3";
+    char line[MAX_LINE];
+    snprintf(line, sizeof line, "hstu s=70 d=12 mask=random:0.03 attn_scale=token dtype=%s seed=3",
+             type);
     test_case("%s", line);
     if (!hstu_problem(&problem, line)) return;
     const struct ptl_hstu_params *p = &problem.hstu;
@@ -94,7 +99,8 @@ static void rows_one_by_one(void) {
         for (int64_t row = 0; row < p->q.shape[0]; row++) {
             const int64_t offsets_q[2] = {0, 1}, offsets_k[2] = {0, p->k.shape[0]}, two = 2;
             struct ptl_hstu_params one = *p;
-            one.q.data = (float *)p->q.data + row * p->q.stride[0];
+            one.q.data =
+                (char *)p->q.data + row * p->q.stride[0] * (int64_t)ptl_dtype_bytes(p->q.dtype);
             one.attn_scale.data = (float *)p->attn_scale.data + row;
             one.mask.data = (uint8_t *)p->mask.data + row * p->mask.stride[2];
             one.q.shape[0] = one.out.shape[0] = one.attn_scale.shape[0] = one.mask.shape[2] = 1;
@@ -109,6 +115,10 @@ static void rows_one_by_one(void) {
     free(whole_out);
     free(row_out);
     problem_destroy(&problem);
+}
+
+static void rows_one_by_one(void) {
+    for (int i = 0; i < COUNT(types); i++) each_row_alone(types[i]);
 }
 
 /* ---- Sequences ------------------------------------------------------------------------------- */

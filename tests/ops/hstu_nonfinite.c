@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../ref/elements.h"
 #include "../../ref/hstu.h"
 #include "hstu_check.h"
 #include "op_suites.h"
@@ -35,13 +36,15 @@ static const char few_delta_lengths[] = "lengths=list:3,5,2 lengths_k=list:33,5,
 enum { MAX_PLACES = 12 };
 
 /* Row i of sequence b and head, in q or in k and v. */
-static float *row_at(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
-                     int64_t head, int64_t i) {
+static void *row_at(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
+                    int64_t head, int64_t i) {
+    const int64_t bytes = (int64_t)ptl_dtype_bytes(t->dtype);
     if (t->ndim == 4)
-        return (float *)t->data + b * t->stride[0] + i * t->stride[1] + head * t->stride[2];
+        return (char *)t->data +
+               bytes * (b * t->stride[0] + i * t->stride[1] + head * t->stride[2]);
     const bool keys = t != &p->q && p->seq_offsets_k.data;
     const int64_t *offsets = keys ? p->seq_offsets_k.data : p->seq_offsets_q.data;
-    return (float *)t->data + (offsets[b] + i) * t->stride[0] + head * t->stride[1];
+    return (char *)t->data + bytes * ((offsets[b] + i) * t->stride[0] + head * t->stride[1]);
 }
 
 static int64_t out_at(const struct ptl_hstu_params *p, int64_t b, int64_t head, int64_t i) {
@@ -104,37 +107,41 @@ static void spoil(struct ptl_hstu_params *p, struct ptl_tensor *t, struct test_r
         const int64_t length = t == &p->q ? ref_hstu_uq(p, b) : ref_hstu_uk(p, b);
         const int64_t spoilt[3] = {b, test_random_int(r, 0, heads - 1),
                                    n == 0 ? length - 1 : test_random_int(r, 0, length - 1)};
-        float *row = row_at(p, t, b, spoilt[1], spoilt[2]);
-        memcpy(saved, row, (size_t)dim * sizeof *row);
-        const float x = bad[n % 3];
+        void *row = row_at(p, t, b, spoilt[1], spoilt[2]);
+        const size_t bytes = (size_t)dim * ptl_dtype_bytes(t->dtype);
+        memcpy(saved, row, bytes);
+        const double x = (double)bad[n % 3];
         const bool whole_row = test_random_int(r, 0, 1);
-        for (int64_t d = 0; whole_row && d < dim; d++) row[d] = x;
-        row[test_random_int(r, 0, dim - 1)] = x;
+        for (int64_t d = 0; whole_row && d < dim; d++) ref_write(t->dtype, row, d, x);
+        ref_write(t->dtype, row, test_random_int(r, 0, dim - 1), x);
         if (hstu_run(p, v, got)) compare_all(p, t, spoilt, before, got, v->name);
-        memcpy(row, saved, (size_t)dim * sizeof *row);
+        memcpy(row, saved, bytes);
     }
 }
 
 static void each_line(struct ptl_tensor *(*which)(struct ptl_hstu_params *p)) {
     struct test_random r = {21};
-    for (int i = 0; i < COUNT(jagged) + (test_quick() ? 0 : COUNT(dense)); i++) {
+    for (int n = 0; n < 2 * (COUNT(jagged) + (test_quick() ? 0 : COUNT(dense))); n++) {
         struct problem problem;
         char line[MAX_LINE];
+        const int i = n / 2;
+        const char *type = n % 2 ? "bf16" : "f32";
         const bool delta = i == COUNT(jagged) - 1;
         if (i < COUNT(jagged))
-            snprintf(line, sizeof line, "hstu %s %s",
+            snprintf(line, sizeof line, "hstu %s %s dtype=%s",
                      test_quick() ? (delta ? few_delta_lengths : few_lengths)
                                   : (delta ? delta_lengths : lengths),
-                     jagged[i]);
+                     jagged[i], type);
         else
-            snprintf(line, sizeof line, "hstu layout=dense b=3 s=140 %s", dense[i - COUNT(jagged)]);
+            snprintf(line, sizeof line, "hstu layout=dense b=3 s=140 %s dtype=%s",
+                     dense[i - COUNT(jagged)], type);
         test_case("%s", line);
         if (!hstu_problem(&problem, line)) continue;
         struct ptl_hstu_params *p = &problem.hstu;
         const size_t bytes = (size_t)hstu_out_floats(p) * sizeof(float);
         float *before = test_alloc(bytes), *got = test_alloc(bytes);
         const struct hstu_variant *v;
-        for (int n = 0; (v = hstu_variant(n)) != NULL; n++) {
+        for (int x = 0; (v = hstu_variant(x)) != NULL; x++) {
             if (!v->first || !hstu_run(p, v, before)) continue;
             spoil(p, which(p), &r, v, before, got);
         }
@@ -166,10 +173,13 @@ static void in_v(void) {
 
 /* Whatever a masked key holds, nobody sees it: every row of k and v that no query sees becomes
  * NaN. */
-static void in_all_unseen_keys(void) {
+static void in_unseen_keys_of(const char *type) {
     struct problem problem;
-    const char *line = "hstu sq=5 sk=300 h=1 d=9 dv=20 num_targets=40 target_group_size=3 "
-                       "window_size=50,0";
+    char line[MAX_LINE];
+    snprintf(line, sizeof line,
+             "hstu sq=5 sk=300 h=1 d=9 dv=20 num_targets=40 target_group_size=3 window_size=50,0 "
+             "dtype=%s",
+             type);
     test_case("%s", line);
     if (!hstu_problem(&problem, line)) return;
     struct ptl_hstu_params *p = &problem.hstu;
@@ -180,16 +190,18 @@ static void in_all_unseen_keys(void) {
         if (!v->first || !hstu_run(p, v, before)) continue;
         struct ptl_hstu_params spoilt = *p;
         const int64_t rows = p->k.shape[0], dk = p->k.shape[2], dv = p->v.shape[2];
-        float *k = test_alloc((size_t)(rows * dk) * sizeof *k);
-        float *values = test_alloc((size_t)(rows * dv) * sizeof *values);
-        memcpy(k, p->k.data, (size_t)(rows * dk) * sizeof *k);
-        memcpy(values, p->v.data, (size_t)(rows * dv) * sizeof *values);
+        const size_t bytes = ptl_dtype_bytes(p->k.dtype);
+        void *k = test_alloc((size_t)(rows * dk) * bytes);
+        void *values = test_alloc((size_t)(rows * dv) * bytes);
+        memcpy(k, p->k.data, (size_t)(rows * dk) * bytes);
+        memcpy(values, p->v.data, (size_t)(rows * dv) * bytes);
         for (int64_t j = 0; j < rows; j++) {
             bool seen = false;
             for (int64_t i = 0; i < ref_hstu_uq(p, 0); i++)
                 seen = seen || ref_hstu_valid(p, 0, 0, i, j);
-            for (int64_t d = 0; d < dk && !seen; d++) k[j * dk + d] = NAN;
-            for (int64_t d = 0; d < dv && !seen; d++) values[j * dv + d] = NAN;
+            for (int64_t d = 0; d < dk && !seen; d++) ref_write(p->k.dtype, k, j * dk + d, NAN);
+            for (int64_t d = 0; d < dv && !seen; d++)
+                ref_write(p->v.dtype, values, j * dv + d, NAN);
         }
         spoilt.k.data = k;
         spoilt.v.data = values;
@@ -201,6 +213,11 @@ static void in_all_unseen_keys(void) {
     free(before);
     free(got);
     problem_destroy(&problem);
+}
+
+static void in_all_unseen_keys(void) {
+    in_unseen_keys_of("f32");
+    in_unseen_keys_of("bf16");
 }
 
 static const struct test tests[] = {

@@ -20,13 +20,15 @@ static int64_t out_row(const struct ptl_hstu_params *p, int64_t b, int64_t i) {
     return p->q.ndim == 4 ? b * p->q.shape[1] + i : index_at(&p->seq_offsets_q, b) + i;
 }
 
-static const float *row_of(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
-                           int64_t head, int64_t i) {
-    const float *data = t->data;
-    if (t->ndim == 4) return data + b * t->stride[0] + i * t->stride[1] + head * t->stride[2];
+static const char *row_of(const struct ptl_hstu_params *p, const struct ptl_tensor *t, int64_t b,
+                          int64_t head, int64_t i) {
+    const char *data = t->data;
+    const int64_t bytes = (int64_t)ptl_dtype_bytes(t->dtype);
+    if (t->ndim == 4)
+        return data + bytes * (b * t->stride[0] + i * t->stride[1] + head * t->stride[2]);
     const bool keys = t != &p->q && p->seq_offsets_k.data;
     const int64_t first = index_at(keys ? &p->seq_offsets_k : &p->seq_offsets_q, b);
-    return data + (first + i) * t->stride[0] + head * t->stride[1];
+    return data + bytes * ((first + i) * t->stride[0] + head * t->stride[1]);
 }
 
 static int64_t sequence(const struct hstu_selection *s, int64_t n) {
@@ -62,15 +64,16 @@ static void copy_rows(struct hstu_part *part, const struct ptl_hstu_params *whol
         const int64_t b = sequence(s, n);
         rows += queries ? ref_hstu_uq(whole, b) - first_row(whole, s, b) : ref_hstu_uk(whole, b);
     }
-    float *at = take(part, rows * heads * dim, sizeof(float));
-    *to = ptl_tensor_contiguous(at, PTL_F32, 3, (const int64_t[]){rows, heads, dim});
+    const size_t row_bytes = (size_t)dim * ptl_dtype_bytes(from->dtype);
+    char *at = take(part, rows * heads, row_bytes);
+    *to = ptl_tensor_contiguous(at, from->dtype, 3, (const int64_t[]){rows, heads, dim});
     for (int64_t n = 0; n < n_sequences(whole, s); n++) {
         const int64_t b = sequence(s, n);
         const int64_t end = queries ? ref_hstu_uq(whole, b) : ref_hstu_uk(whole, b);
         for (int64_t i = queries ? first_row(whole, s, b) : 0; i < end; i++)
-            for (int64_t head = 0; head < heads; head++, at += dim)
+            for (int64_t head = 0; head < heads; head++, at += row_bytes)
                 memcpy(at, row_of(whole, from, b, s->head < 0 ? head : s->head / group, i),
-                       (size_t)dim * sizeof(float));
+                       row_bytes);
     }
 }
 
@@ -149,8 +152,8 @@ void hstu_part_create(struct hstu_part *part, const struct ptl_hstu_params *whol
     copy_rows(part, whole, s, &whole->k, &p->k);
     copy_rows(part, whole, s, &whole->v, &p->v);
     const int64_t shape[3] = {p->q.shape[0], p->q.shape[1], p->v.shape[2]};
-    float *out = take(part, shape[0] * shape[1] * shape[2], sizeof *out);
-    p->out = ptl_tensor_contiguous(out, PTL_F32, 3, shape);
+    void *out = take(part, shape[0] * shape[1] * shape[2], ptl_dtype_bytes(whole->out.dtype));
+    p->out = ptl_tensor_contiguous(out, whole->out.dtype, 3, shape);
     make_offsets(part, whole, s);
     copy_specials(part, whole, s, &whole->num_contexts, &p->num_contexts);
     copy_specials(part, whole, s, &whole->num_targets, &p->num_targets);

@@ -15,6 +15,13 @@
  *   v_stream_end()  orders the streamed stores before what follows
  *   v_transpose(r)  the V_LANES x V_LANES square in r[0..V_LANES-1], in place
  *
+ * A level with V_HAS_PAIRS has besides, for product_pairs.c:
+ *   v_splat_pair(p) the pair of bf16 at p in every lane, the first in the lower half
+ *   v_dot(a,b,c)    c plus both products of the pairs in a and b
+ *   v_to_pairs(a,b) the floats of a and of b rounded, as pairs (a, b); NaN stays NaN
+ *   v_keep_pair(m,n,a)  of each pair the first where m, the second where n, else +0
+ *   v_store_pairs(p,a)  V_LANES pairs to p
+ *
  * Tile shapes, tuned per level (docs/performance.md):
  *   V_PANEL     vectors of a full panel: a panel is V_PANEL * V_LANES query rows
  *   V_KEY_TILE  keys per tile; partial sums over a tile are added to the output in tile order
@@ -48,6 +55,8 @@
 #include "vec_avx2.h"
 #elif defined(PTL_LEVEL_avx512)
 #include "vec_avx512.h"
+#elif defined(PTL_LEVEL_avx512bf16)
+#include "vec_avx512bf16.h"
 #elif defined(PTL_LEVEL_neon)
 #include "vec_neon.h"
 #else
