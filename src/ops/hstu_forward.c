@@ -417,7 +417,6 @@ static int64_t n_parts(const struct block *b, int64_t n) {
 static void run_tiles(struct block *b) {
     const struct ptl_hstu_problem *p = b->job->p;
     const struct ptl_kernels *k = b->job->kernels;
-    const struct ptl_hstu_seq *seq = &b->task->seq;
     const int64_t group = p->n_q_heads / p->n_k_heads;
     if (b->first >= b->last) return;
     for (int64_t tile = b->first / k->key_tile * k->key_tile; tile < b->last; tile += k->key_tile) {
