@@ -20,6 +20,8 @@
  * stay in a second-level cache of 512 KiB, and more blocks share out better. */
 enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_ROWS = 384 };
 
+enum { TASK_BYTES = 128 << 10 };
+
 /* Panels of a block: MAX_BLOCK_ROWS over the narrowest panel (4), and the borders. */
 enum { MAX_BLOCK_PANELS = MAX_BLOCK_ROWS / 4 + 3 };
 
@@ -214,10 +216,13 @@ static struct prefetch prefetch_keys(const struct ptl_hstu_problem *p, const str
     return f;
 }
 
-/* What a short task begins with: its rows of q and out, and as many keys and values. */
+/* What a task begins with: rows of q and out, and as many keys and values; of all that it has when
+ * it is short, else no more than the caches have room for beside the task before. */
 static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const struct task *t,
                                      int64_t h) {
-    const int64_t n = t->end - t->row;
+    const int64_t row_bytes = 2 * (p->dqk + p->dv) * p->q.elem_bytes * t->n_heads;
+    const int64_t most = TASK_BYTES / row_bytes;
+    const int64_t n = t->end - t->row < most ? t->end - t->row : most;
     struct prefetch f = prefetch_keys(p, t, h, 0, n < t->seq.uk ? n : t->seq.uk);
     prefetch_rows(&f, &p->q, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dqk);
     prefetch_rows(&f, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dv);
@@ -467,12 +472,20 @@ static void forward_worker(void *arg, int slot) {
     size_t bytes;
     const struct forward_scratch scratch =
         scratch_at(job, job->scratch + (size_t)slot * job->scratch_bytes, &bytes);
-    int64_t index, end;
-    while (ptl_schedule_draw(&job->schedule, &index, &end)) {
-        struct task task = task_at(job, index), next;
-        for (; index < end; index++, task = next) {
-            const bool more = index + 1 < end;
-            if (more) next = task_at(job, index + 1);
+    struct ptl_schedule *schedule = &job->schedule;
+    int64_t index, end, next_index, next_end = 0; /* next_end 0: not drawn yet */
+    while (next_end || ptl_schedule_draw(schedule, &next_index, &next_end)) {
+        index = next_index;
+        end = next_end;
+        for (next_end = 0; index < end; index++) {
+            struct task task = task_at(job, index), next;
+            bool more = index + 1 < end;
+            if (more) {
+                next = task_at(job, index + 1);
+            } else if (ptl_schedule_draw_early(schedule, &next_index, &next_end)) {
+                next = task_at(job, next_index);
+                more = true;
+            }
             if (task.row < task.end) {
                 struct block b; /* not cleared: begin_block sets the rest */
                 b.job = job;

@@ -57,6 +57,8 @@ void ptl_schedule_order(struct ptl_schedule *s, struct ptl_block *blocks, int n_
         s->first_chunk[b] = chunk;
         chunk += (n + s->grain[b] - 1) / s->grain[b];
     }
+    s->n_chunks = chunk;
+    s->last_chunks = 2 * n_threads;
 }
 
 void ptl_schedule_place(struct ptl_schedule *s, struct ptl_block block, int64_t cost) {
@@ -77,4 +79,9 @@ int ptl_schedule_draw(struct ptl_schedule *s, int64_t *begin, int64_t *end) {
         done += n;
     }
     return 0;
+}
+
+int ptl_schedule_draw_early(struct ptl_schedule *s, int64_t *begin, int64_t *end) {
+    const int64_t drawn = atomic_load_explicit(&s->drawn, memory_order_relaxed);
+    return drawn + s->last_chunks < s->n_chunks && ptl_schedule_draw(s, begin, end);
 }

@@ -25,7 +25,8 @@ struct ptl_schedule {
     double total_cost;
     int64_t count[PTL_SCHEDULE_BUCKETS], next[PTL_SCHEDULE_BUCKETS];
     int64_t grain[PTL_SCHEDULE_BUCKETS], first_chunk[PTL_SCHEDULE_BUCKETS];
-    int first, last; /* buckets in use: first is the cheapest */
+    int first, last;               /* buckets in use: first is the cheapest */
+    int64_t n_chunks, last_chunks; /* what is drawn at once; the last ones, two a thread */
     _Atomic int64_t drawn;
 };
 
@@ -42,5 +43,9 @@ void ptl_schedule_place(struct ptl_schedule *s, struct ptl_block block, int64_t 
 /* The next tasks [*begin, *end), or 0 when none is left. Task t is head t % n_heads of block
  * t / n_heads. */
 int ptl_schedule_draw(struct ptl_schedule *s, int64_t *begin, int64_t *end);
+
+/* Likewise, for a worker that is still busy and wants to know what comes next. 0 when what is left
+ * is little enough to be shared out by who is idle. */
+int ptl_schedule_draw_early(struct ptl_schedule *s, int64_t *begin, int64_t *end);
 
 #endif
