@@ -20,6 +20,8 @@
  * stay in a second-level cache of 512 KiB, and more blocks share out better. */
 enum { BLOCK_BYTES = 192 << 10, MAX_BLOCK_ROWS = 384 };
 
+/* Of the next task, what is asked for before it begins: this and the block under way should stay in
+ * that cache together. */
 enum { TASK_BYTES = 128 << 10 };
 
 /* Panels of a block: MAX_BLOCK_ROWS over the narrowest panel (4), and the borders. */
