@@ -10,8 +10,8 @@
  * Every line is `panel` floats long whatever the number of rows; a panel or tile begins on 64
  * bytes. `nv` (1 .. panel/lanes) says how many vectors of a line are in use: nv * lanes >= n_rows.
  * Kernels write and may read all used vectors, so lanes past n_rows hold finite junk. Keys and
- * values are read in place, one element at a time against nv vectors of lanes, hence any row stride
- * costs the same.
+ * values are read in place, one element at a time against nv vectors of lanes: their rows need not
+ * lie densely.
  *
  * Masks are one uint64_t per key: bit `lane` says that the row sees the key.
  *
