@@ -119,7 +119,7 @@ def groups_of(args, case, results):
     """Lists of (contender, allocator) whose workers fit the memory together."""
     groups, left, limit = [], 0, MEMORY * available_bytes()
     for contender in contenders.contenders_of(case):
-        if contender.needs and not getattr(args, contender.needs):
+        if not re.search(args.contenders, contender.name) or contender.needs and not getattr(args, contender.needs):
             continue
         if contender.bf16_products and case.dtype == "bf16" and case.padded_flops() > SLOW_FLOPS and not machine.has_bf16():
             results.add("failure", case=case.name, contender=contender.name, allocator="any",
@@ -210,6 +210,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--set", choices=["tiny", "quick", "full"], default="quick")
     parser.add_argument("--only", default="", help="regular expression of case names")
+    parser.add_argument("--contenders", default="", help="regular expression of their names, as in contenders.py")
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--out", type=Path, help="default: versus-SET.jsonl in the build folder")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -137,8 +137,11 @@ def test_workers_that_fit_the_memory_live_at_the_same_time(results, monkeypatch)
     monkeypatch.setattr(versus, "available_bytes", lambda: 100)
     monkeypatch.setattr(versus, "bytes_needed", lambda case, one: one.size)
     monkeypatch.setattr(versus.contenders, "contenders_of", lambda case: chosen)
-    groups = versus.groups_of(SimpleNamespace(checkout=None), SimpleNamespace(name="case", dtype="f32"), results)
+    case = SimpleNamespace(name="case", dtype="f32")
+    groups = versus.groups_of(SimpleNamespace(checkout=None, contenders=""), case, results)
     assert [[(one.name, allocator) for one, allocator in group] for group in groups] == [
         [("a", "default"), ("a", "reuse")], [("b", "default"), ("c", "default"), ("c", "reuse")]]
     row = json.loads(results.path.read_text())
     assert (row["kind"], row["contender"], row["allocator"]) == ("failure", "huge", "default")
+    only = SimpleNamespace(checkout=None, contenders="^c$")
+    assert [[one.name for one, _ in group] for group in versus.groups_of(only, case, results)] == [["c", "c"]]
