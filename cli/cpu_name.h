@@ -1,4 +1,5 @@
-/* What the system calls this CPU, so that figures of different machines are not compared. */
+/* What the system calls this CPU, so that figures of different machines are not compared. Family and
+ * model go with it where x86 has them: virtual machines often tell the brand alone. */
 #ifndef PTL_CPU_NAME_H
 #define PTL_CPU_NAME_H
 
