@@ -2,8 +2,8 @@
  * in src/kernels; which columns a row sees is hstu_mask.c.
  *
  * A task is one block of rows of one sequence and head, or of several heads where they share the
- * look-up of time buckets or long reads. Its rows are cut into panels; for every key tile, in key order, every panel
- * runs the three stages on it:
+ * look-up of time buckets or long reads. Its rows are cut into panels; for every key tile, in key
+ * order, every panel runs the three stages on it:
  *
  *     QK product -> bias, silu -> PV product
  *
@@ -82,9 +82,9 @@ static int64_t longest_rows(const struct ptl_hstu_problem *p) {
 }
 
 /* Heads of a task. They share the look-up of time buckets; and where they are side by side, memory
- * is read in long stretches, at two to three times the rate of a head's part of every row. That
- * pays when few rows meet each key. More rows in a block pay more when they do not all fit, and so
- * do enough tasks for the threads. */
+ * is read in long stretches instead of a head's part of every row. That pays when few rows meet
+ * each key. More rows in a block pay more when they do not all fit, and so do enough tasks for the
+ * threads. */
 static int64_t choose_heads(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                             int n_threads) {
     const int64_t group = p->n_q_heads / p->n_k_heads;

@@ -9,7 +9,7 @@ static bool is_half(const struct ptl_hstu_problem *p) {
     return p->dtype != PTL_F32;
 }
 
-/* Rows of one head that are further apart than this, with as many rows of others or more in between,
+/* Rows of one head that are further apart than this, with more than as much of others in between,
  * share so few sets of the caches that a tile of them does not stay there. */
 enum { FAR_BYTES = 1024 };
 

@@ -1,6 +1,6 @@
 /* How the rows of q, k, v and out get to the kernels and back: in place where they are floats at
- * one stride and near each other, else widened or gathered in scratch memory, a tile or a panel at a
- * time. */
+ * one stride and near each other, else widened or gathered in scratch memory, a tile or a panel at
+ * a time. */
 #ifndef PTL_HSTU_TILE_H
 #define PTL_HSTU_TILE_H
 

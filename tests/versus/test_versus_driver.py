@@ -145,3 +145,14 @@ def test_workers_that_fit_the_memory_live_at_the_same_time(results, monkeypatch)
     assert (row["kind"], row["contender"], row["allocator"]) == ("failure", "huge", "default")
     only = SimpleNamespace(checkout=None, contenders="^c$")
     assert [[one.name for one, _ in group] for group in versus.groups_of(only, case, results)] == [["c", "c"]]
+
+
+@pytest.mark.parametrize("only, kinds", [("", ["turn", "done"]), ("pantile", ["turn"])])
+def test_a_part_of_the_contenders_finishes_no_case(canary, results, monkeypatch, only, kinds):
+    worker = Script(seconds(0.3))
+    worker.contender.computes, worker.stop = "the same", lambda: None
+    monkeypatch.setattr(versus, "groups_of", lambda *_: [[]])
+    monkeypatch.setattr(versus, "start_workers", lambda *_: [worker])
+    args = SimpleNamespace(rounds=1, tries=1, seconds=0.1, contenders=only)
+    versus.run_case(args, SimpleNamespace(name="case"), results, canary(1.0))
+    assert [row["kind"] for row in map(json.loads, results.path.open())] == kinds
