@@ -167,7 +167,7 @@ static void store_out(const struct nsa_ladder *l) {
             scale[lane] = 1.0f / state_at(l, l->z, 0, i, 1)[lane];
         }
         l->k->panel_store_f32(state_at(l, l->o, 0, i, l->dv), l->panels[i].n_lanes, l->dv, scale,
-                              rows);
+                              false, rows);
     }
 }
 
@@ -245,7 +245,8 @@ static void transpose_range(void *job, int64_t task, int slot) {
             rows[lane] = l->rows + (l->panels[i].lane + lane) * l->n + begin;
             scale[lane] = 1.0f / state_at(l, l->z, 0, i, 1)[lane];
         }
-        l->k->panel_store_f32(s_at(l, i, begin), l->panels[i].n_lanes, end - begin, scale, rows);
+        l->k->panel_store_f32(s_at(l, i, begin), l->panels[i].n_lanes, end - begin, scale, false,
+                              rows);
     }
     for (int head = 1; head < l->heads; head++)
         l->k->affine_f32(l->rows + begin, l->rows + begin, 1.0f, l->rows + head * l->n + begin,

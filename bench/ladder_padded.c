@@ -202,7 +202,7 @@ static void store_block(const struct ladder *l, const struct padded_block *b,
         for (int r = 0; r < panel_rows(l, panel); r++)
             rows[r] = b->out + (panel * l->kernels->panel + r) * l->row_floats;
         l->kernels->panel_store_f32(o_panels + (size_t)i * ladder_panel_floats(l),
-                                    panel_rows(l, panel), l->p->dim, ones, rows);
+                                    panel_rows(l, panel), l->p->dim, ones, false, rows);
     }
 }
 

@@ -176,7 +176,7 @@ static void pipelined_task(struct ladder *l, const struct task *task, const stru
         for (int r = 0; r < w.panels[i].n_rows; r++)
             rows[r] = l->other_out + task->at + (w.panels[i].row + r) * l->row_floats;
         k->panel_store_f32(scratch->o_panels + (size_t)i * ladder_panel_floats(l),
-                           w.panels[i].n_rows, l->p->dim, scale, rows);
+                           w.panels[i].n_rows, l->p->dim, scale, false, rows);
     }
 }
 

@@ -31,7 +31,7 @@ void ptl_dbias_add(const struct ptl_backward_plan *plan, const struct ptl_hstu_s
         rows[i] = stage->bias_row + i * n;
         beta[i] = plan->p->beta;
     }
-    k->panel_store_f32(t->ds, t->n_rows, n, beta, rows);
+    k->panel_store_f32(t->ds, t->n_rows, n, beta, false, rows);
     const bool add = plan->bias_turn != NULL;
     const int64_t bytes = (int64_t)ptl_dtype_bytes(g->dbias.dtype);
     const int64_t first = g->dbias.by_key ? t->row + seq->uk - seq->uq : t->row;
@@ -113,7 +113,7 @@ void ptl_dtables_add(const struct ptl_backward_plan *plan, const struct ptl_hstu
         rows[i] = stage->bias_row + i * n;
         one[i] = 1.0f;
     }
-    k->panel_store_f32(t->ds, t->n_rows, n, one, rows);
+    k->panel_store_f32(t->ds, t->n_rows, n, one, false, rows);
     for (int i = 0; i < t->n_rows; i++) {
         const int n_runs =
             ptl_hstu_time_runs(p, seq, t->row + i, t->begin, t->end, ascending, runs);

@@ -43,7 +43,8 @@ struct forward_job {
     const struct ptl_kernels *kernels;
     struct ptl_schedule schedule;
     int64_t block_rows, heads_per_task;
-    bool pairs; /* the products are those of bf16 pairs */
+    bool pairs;  /* the products are those of bf16 pairs */
+    bool stream; /* out is written past the caches */
     char *scratch;
     size_t scratch_bytes;    /* per slot */
     size_t q_bytes, o_bytes; /* of one panel */
@@ -220,14 +221,17 @@ static struct prefetch prefetch_keys(const struct ptl_hstu_problem *p, const str
 
 /* What a task begins with: rows of q and out, and as many keys and values; of all that it has when
  * it is short, else no more than the caches have room for beside the task before. */
-static struct prefetch prefetch_task(const struct ptl_hstu_problem *p, const struct task *t,
+static struct prefetch prefetch_task(const struct forward_job *job, const struct task *t,
                                      int64_t h) {
+    const struct ptl_hstu_problem *p = job->p;
     const int64_t row_bytes = 2 * (p->dqk + p->dv) * p->q.elem_bytes * t->n_heads;
     const int64_t most = TASK_BYTES / row_bytes;
     const int64_t n = t->end - t->row < most ? t->end - t->row : most;
     struct prefetch f = prefetch_keys(p, t, h, 0, n < t->seq.uk ? n : t->seq.uk);
     prefetch_rows(&f, &p->q, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dqk);
-    prefetch_rows(&f, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dv);
+    if (!job->stream)
+        prefetch_rows(&f, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads,
+                      p->dv);
     return f;
 }
 
@@ -434,7 +438,7 @@ static void run_tiles(struct block *b) {
             t.end = tile + k->key_tile < b->last ? tile + k->key_tile : b->last;
             const int64_t next_end = t.end + k->key_tile < b->last ? t.end + k->key_tile : b->last;
             if (t.end < next_end) t.ahead = prefetch_keys(p, b->task, h, t.end, next_end);
-            else if (b->next) t.ahead = prefetch_task(p, b->next, h);
+            else if (b->next) t.ahead = prefetch_task(b->job, b->next, h);
             t.ahead.n_parts = n_parts(b, t.end - tile);
             load_tile(b, kv_head, &t);
             for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
@@ -453,7 +457,8 @@ static void finish_block(struct block *b) {
                 continue;
             }
             ptl_hstu_store_panel(p, b->job->kernels, seq, b->task->head + h, panel->row,
-                                 panel->n_rows, o_panel(b, h, i), &b->scratch->stage);
+                                 panel->n_rows, o_panel(b, h, i), b->job->stream,
+                                 &b->scratch->stage);
         }
 }
 
@@ -502,6 +507,7 @@ static void forward_worker(void *arg, int slot) {
                 zero_rows(job->p, &task.seq, task.head + h, task.end, task.end_allocated);
         }
     }
+    if (job->stream) job->kernels->stream_end();
 }
 
 /* Multiply-adds of a block and head, with something for its loads and stores. */
@@ -527,6 +533,11 @@ static void each_block(struct forward_job *job, bool place) {
     }
 }
 
+static double out_bytes(const struct ptl_hstu_problem *p) {
+    const double n_rows = (double)p->q_rows * (double)(p->dense ? p->n_seqs : 1);
+    return n_rows * (double)p->n_q_heads * (double)p->dv * (double)p->out.elem_bytes;
+}
+
 enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_hstu_problem *p) {
     const int n_threads = ctx->executor.n_threads;
     struct forward_job
@@ -536,6 +547,7 @@ enum ptl_status ptl_hstu_run_forward(struct ptl_context *ctx, const struct ptl_h
     job.heads_per_task = choose_heads(p, ctx->kernels, n_threads);
     job.block_rows = choose_block_rows(p, ctx->kernels, job.heads_per_task);
     job.pairs = ptl_hstu_takes_pairs(p, ctx->kernels);
+    job.stream = p->dtype == PTL_F32 && out_bytes(p) >= PTL_STREAM_BYTES;
     const int q_lines = job.pairs ? ptl_hstu_column_pairs(p) : p->dqk;
     job.q_bytes = ptl_round_up((size_t)q_lines * (size_t)ctx->kernels->panel * sizeof(float), 64);
     job.o_bytes = ptl_round_up((size_t)p->dv * (size_t)ctx->kernels->panel * sizeof(float), 64);

@@ -176,7 +176,7 @@ void ptl_hstu_load_panel_pairs(const struct ptl_hstu_problem *p, const struct pt
 
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                           const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
-                          const float *panel, const struct ptl_hstu_stage *stage) {
+                          const float *panel, bool stream, const struct ptl_hstu_stage *stage) {
     float *rows[PTL_MAX_PANEL] = {0}, scale[PTL_MAX_PANEL] = {0};
     const int64_t stride = ptl_staged_stride(p->dv);
     for (int i = 0; i < n_rows; i++) {
@@ -184,7 +184,7 @@ void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_ker
                              : ptl_rows_at(&p->out, seq->b, seq->q_row + row + i, head);
         scale[i] = ptl_hstu_scale_of(p, seq, row + i);
     }
-    k->panel_store_f32(panel, n_rows, p->dv, scale, rows);
+    k->panel_store_f32(panel, n_rows, p->dv, scale, stream, rows);
     for (int i = 0; is_half(p) && i < n_rows; i++)
         ptl_narrow_rows(k, p->dtype, rows[i], 0, 1, p->dv,
                         ptl_rows_at(&p->out, seq->b, seq->q_row + row + i, head), 0);

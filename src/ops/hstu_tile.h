@@ -73,10 +73,10 @@ void ptl_hstu_load_panel_pairs(const struct ptl_hstu_problem *p, const struct pt
 
 /* ---- Out ------------------------------------------------------------------------------------- */
 
-/* A panel to those rows of out, each times its scale. */
+/* A panel to those rows of out, each times its scale. stream: as the kernel has it; floats alone. */
 void ptl_hstu_store_panel(const struct ptl_hstu_problem *p, const struct ptl_kernels *k,
                           const struct ptl_hstu_seq *seq, int64_t head, int64_t row, int n_rows,
-                          const float *panel, const struct ptl_hstu_stage *stage);
+                          const float *panel, bool stream, const struct ptl_hstu_stage *stage);
 
 /* ---- Bias: hstu_bias.c ----------------------------------------------------------------------- */
 

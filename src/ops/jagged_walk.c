@@ -58,10 +58,8 @@ int64_t ptl_jagged_find(int64_t (*begin)(const void *r, int64_t b), const void *
 
 /* ---- Writing rows ---------------------------------------------------------------------------- */
 
-/* An output of this size would push out everything else, and itself, before it is read again.
- * Not reading it first saves a third of the traffic; below, the next operator finds it in the
- * cache. Runs shorter than MIN_RUN are copied faster by memcpy. */
-enum { STREAM_BYTES = 16 << 20, MIN_RUN = 512, PAGE = 4096 };
+/* Runs shorter than MIN_RUN are copied faster by memcpy. */
+enum { MIN_RUN = 512, PAGE = 4096 };
 
 /* Rows are computed into the stage and streamed from there in turns, longer rows one by one.
  * Short turns keep reads and writes going at the same time: 8 KiB reached 16 GB/s where 2 KiB
@@ -72,7 +70,7 @@ enum { STAGE_BYTES = 2048 };
 struct ptl_jagged_writer ptl_jagged_writer(const struct ptl_context *ctx, int64_t n_rows,
                                            int64_t row_bytes) {
     return (struct ptl_jagged_writer){ctx->kernels,
-                                      (double)n_rows * (double)row_bytes >= STREAM_BYTES};
+                                      (double)n_rows * (double)row_bytes >= PTL_STREAM_BYTES};
 }
 
 void ptl_jagged_end_range(const struct ptl_jagged_writer *w) {

@@ -122,7 +122,7 @@ static void store_branch(const struct ptl_nsa_block *b, const struct ptl_nsa_sta
             rows[lane] = to + (int64_t)(first + lane) * p->dv;
             scale[lane] = normalised ? 1.0f : x.z[lane] == 0.0f ? 0.0f : 1.0f / x.z[lane];
         }
-        if (x.o) b->k->panel_store_f32(x.o, panel->n_lanes, p->dv, scale, rows);
+        if (x.o) b->k->panel_store_f32(x.o, panel->n_lanes, p->dv, scale, false, rows);
         for (int lane = 0; lane < panel->n_lanes; lane++) {
             /* nothing but weights of 0: also 0 times infinity is nothing */
             if (x.o && scale[lane] == 0.0f) memset(rows[lane], 0, (size_t)p->dv * sizeof(float));

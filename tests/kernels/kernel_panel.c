@@ -72,6 +72,7 @@ static void check_load_size(const struct ptl_kernels *k, const struct fixture *f
 
 static void check_store_size(const struct ptl_kernels *k, const struct fixture *f,
                              struct test_random *r, int n_rows, int n) {
+    const bool stream = test_random_int(r, 0, 1); /* rows begin lines where n is whole lines */
     const int nv = (n_rows + k->lanes - 1) / k->lanes;
     float *panel = guard_floats(&f->panel, (size_t)(n * k->panel));
     kernel_fill_panel(r, k, nv, panel, n);
@@ -81,7 +82,8 @@ static void check_store_size(const struct ptl_kernels *k, const struct fixture *
         scale[i] = i < n_rows ? test_random_float(r) : NAN;
     }
 
-    k->panel_store_f32(panel, n_rows, n, scale, rows);
+    k->panel_store_f32(panel, n_rows, n, scale, stream, rows);
+    k->stream_end();
 
     for (int i = 0; i < PTL_MAX_PANEL; i++) {
         for (int d = 0; d < n; d++) {
@@ -89,8 +91,8 @@ static void check_store_size(const struct ptl_kernels *k, const struct fixture *
             const float expected = i < n_rows ? scale[i] * panel[d * k->panel + i] : 0.0f;
             /* bit for bit, except that the sign of a zero is free */
             if (i < n_rows ? got == expected : float_bits(got) == GUARD_WORD) continue;
-            FAIL("n_rows=%d n=%d: rows[%d][%d] is %.9g, expected %.9g", n_rows, n, i, d,
-                 (double)got, (double)expected);
+            FAIL("n_rows=%d n=%d stream=%d: rows[%d][%d] is %.9g, expected %.9g", n_rows, n, stream,
+                 i, d, (double)got, (double)expected);
             return;
         }
         CHECK(guard_intact(&f->rows[i], (size_t)n));
@@ -147,7 +149,7 @@ static void run_load(const struct ptl_kernels *k, void *arg) {
 }
 static void run_store(const struct ptl_kernels *k, void *arg) {
     struct bench_case *b = arg;
-    k->panel_store_f32(b->panel, k->panel, b->n, b->scale, b->rows);
+    k->panel_store_f32(b->panel, k->panel, b->n, b->scale, false, b->rows);
 }
 static void run_finite(const struct ptl_kernels *k, void *arg) {
     struct bench_case *b = arg;

@@ -160,6 +160,16 @@ static void short_users(void) {
     each_rule("lengths=list:41,1,0,7,90,33,2,64,5,28 h=6 hk=3 d=20 dv=11", each_head_alone);
 }
 
+/* 17 MiB of out, of which the 8.5 of a head are below what is written past the caches. */
+static void large_output(void) {
+    struct problem problem;
+    test_case("b=430 lengths=uniform:1,41 h=2 d=4 dv=256");
+    if (!hstu_problem(&problem, "hstu b=430 lengths=uniform:1,41 h=2 d=4 dv=256")) return;
+    CHECK(hstu_out_floats(&problem.hstu) > 4 << 20);
+    each_head_alone(&problem.hstu);
+    problem_destroy(&problem);
+}
+
 /* ---- Layouts --------------------------------------------------------------------------------- */
 
 static void as_plain_jagged(const struct ptl_hstu_params *p) {
@@ -205,6 +215,7 @@ static const struct test tests[] = {
     {"permuted_batch", permuted_batch},
     {"heads_alone_are_heads_in_group", heads_alone},
     {"heads_alone_are_heads_side_by_side", short_users},
+    {"heads_alone_are_heads_of_large_output", large_output},
     {"dense_is_jagged", dense_is_jagged},
     {"uvqk_slices_are_contiguous", uvqk_slices},
     {"gaps_between_rows", gaps_between_rows},
