@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "../core/arith.h"
+#include "hstu_ahead.h"
 #include "schedule.h"
 
 enum { MAX_PANELS = PTL_BACKWARD_PANELS };
@@ -31,6 +32,8 @@ struct block {
     int n_rows, n_panels;
     int64_t tile, tile_begin; /* number, first column */
     int64_t begin, end;       /* columns that some row sees */
+    bool next;                /* the task has another block behind this one, */
+    struct ptl_ahead ahead;   /* whose rows these are */
     struct {
         enum ptl_tile_kind kind;
         int n_rows, nv;
@@ -122,16 +125,9 @@ static void zero_rows(const struct ptl_rows *r, int64_t b, int64_t row, int64_t 
             memset(ptl_rows_at(r, b, row, h), 0, (size_t)(dim * r->elem_bytes));
 }
 
-/* Row of dq in fp32: the output itself, or the plan's buffer. */
 static float *dq_row(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
                      int64_t head, int64_t row) {
-    const struct ptl_hstu_problem *p = plan->p;
-    if (plan->dq) return plan->dq + (ptl_flat_row(p, seq, row) * p->n_q_heads + head) * p->dqk;
-    return ptl_rows_at(&plan->g->dq, seq->b, seq->q_row + row, head);
-}
-
-static int64_t dq_stride(const struct ptl_backward_plan *plan) {
-    return plan->dq ? plan->p->n_q_heads * plan->p->dqk : plan->g->dq.row_stride;
+    return ptl_rows_at(&plan->dq, seq->b, seq->q_row + row, head);
 }
 
 /* ---- One block ------------------------------------------------------------------------------- */
@@ -159,9 +155,30 @@ static bool mask_block(const struct ptl_backward_plan *plan, struct block *b, in
     return b->begin < b->end;
 }
 
+static int64_t block_rows(const struct ptl_backward_plan *plan, const struct ptl_hstu_seq *seq,
+                          int64_t row) {
+    return ptl_min64(seq->uq - row, plan->block_rows);
+}
+
+/* The rows of q, dout and dq of the block behind this one, in as many parts as this one's panels
+ * have steps. */
+static struct ptl_ahead next_block_ahead(const struct ptl_backward_plan *plan,
+                                         const struct block *b, int64_t n_keys) {
+    const struct ptl_hstu_problem *p = plan->p;
+    const int64_t row = b->row + plan->block_rows, n = block_rows(plan, b->seq, row);
+    const int64_t at = b->seq->q_row + row;
+    struct ptl_ahead a = {0};
+    for (int i = 0; i < b->n_panels; i++)
+        a.n_parts += 2 * ptl_ahead_parts(plan->kernels, b->panel[i].nv, n_keys);
+    ptl_ahead_rows(&a, &p->q, b->seq->b, at, n, b->head, 0, 1, p->dqk);
+    ptl_ahead_rows(&a, &plan->g->dout, b->seq->b, at, n, b->head, 0, 1, p->dv);
+    ptl_ahead_rows(&a, &plan->dq, b->seq->b, at, n, b->head, 0, 1, p->dqk);
+    return a;
+}
+
 /* f and dS of one panel, in the panel's part of s->s and s->u; line 0 is column b->begin. Columns
  * outside the panel's own range are zero lines. */
-static void score_panel(const struct ptl_backward_plan *plan, const struct block *b, int i,
+static void score_panel(const struct ptl_backward_plan *plan, struct block *b, int i,
                         const float *values, int64_t v_stride, const float *scale,
                         const struct scratch *s) {
     const struct ptl_hstu_problem *p = plan->p;
@@ -187,14 +204,14 @@ static void score_panel(const struct ptl_backward_plan *plan, const struct block
     ptl_hstu_load_panel(p, k, &p->q, b->seq, b->head, row, n_rows, p->dqk, s->q_panel, &s->stage);
     ptl_hstu_load_panel(p, k, &plan->g->dout, b->seq, b->head, row, n_rows, p->dv, s->o_panel,
                         &s->stage);
-    k->tile_qk_f32(nv, s->q_panel, s->k_rows + (from - b->tile_begin) * s->q_stride, s->q_stride, n,
-                   p->dqk, f);
+    ptl_ahead_qk(&b->ahead, k, nv, s->q_panel, s->k_rows + (from - b->tile_begin) * s->q_stride,
+                 s->q_stride, n, p->dqk, f);
     const bool biased = ptl_hstu_has_bias(p);
     if (biased)
         ptl_hstu_add_bias(p, k, b->seq, b->head, row, n_rows, nv, from, to, plan->reversed, f, NULL,
                           &s->stage);
-    k->tile_qk_f32(nv, s->o_panel, values + (from - b->tile_begin) * v_stride, v_stride, n, p->dv,
-                   u);
+    ptl_ahead_qk(&b->ahead, k, nv, s->o_panel, values + (from - b->tile_begin) * v_stride, v_stride,
+                 n, p->dv, u);
     k->tile_dsilu_f32(nv, f, u, n, biased ? 1.0f : p->alpha, scale + i * w,
                       b->panel[i].kind == PTL_TILE_MIXED ? s->bits + i * k->key_tile : NULL,
                       plan->ds ? s->row_sum + i * w : NULL);
@@ -256,13 +273,13 @@ static void add_to_rows(const struct ptl_backward_plan *plan, const struct block
             const int n = (int)(b->panel[i].end - from);
             if (masked)
                 k->grad_rows_masked_f32(u, b->panel[i].n_rows, n, keys, s->q_stride, p->dqk, dq,
-                                        dq_stride(plan), first, s->bits + i * k->key_tile + at);
+                                        plan->dq.row_stride, first, s->bits + i * k->key_tile + at);
             else
                 k->grad_rows_f32(u, b->panel[i].n_rows, n, keys, s->q_stride, p->dqk, dq,
-                                 dq_stride(plan), first);
+                                 plan->dq.row_stride, first);
         } else if (first) {
             for (int r = 0; r < b->panel[i].n_rows; r++)
-                memset(dq + r * dq_stride(plan), 0, (size_t)p->dqk * sizeof(float));
+                memset(dq + r * plan->dq.row_stride, 0, (size_t)p->dqk * sizeof(float));
         }
         for (int r = 0; r < b->panel[i].n_rows; r++) {
             if (plan->ds) {
@@ -272,7 +289,7 @@ static void add_to_rows(const struct ptl_backward_plan *plan, const struct block
             if (!last) continue;
             float *x = dq_row(plan, b->seq, b->head, row + r);
             for (int d = 0; d < p->dqk; d++) x[d] *= p->alpha;
-            if (plan->dq)
+            if (p->dtype != PTL_F32)
                 ptl_narrow_rows(
                     k, p->dtype, x, 0, 1, p->dqk,
                     ptl_rows_at(&plan->g->dq, b->seq->b, b->seq->q_row + row + r, b->head), 0);
@@ -297,6 +314,7 @@ static void backward_block(const struct ptl_backward_plan *plan, struct block *b
                    s->q_rows, s->q_stride);
         stage_rows(plan, &plan->g->dout, b->seq->b, b->seq->q_row + b->row, b->head, b->n_rows,
                    p->dv, scale, s->o_rows, s->o_stride);
+        if (b->next) b->ahead = next_block_ahead(plan, b, tile_end - b->tile_begin);
         for (int i = 0; i < b->n_panels; i++) {
             score_panel(plan, b, i, values, v_stride, scale, s);
             cut = cut || b->panel[i].kind != PTL_TILE_FULL || b->panel[i].begin != b->begin ||
@@ -346,6 +364,10 @@ static struct bias_turns bias_turns_of(const struct ptl_backward_plan *plan, int
     return t;
 }
 
+static bool sees(const struct ptl_block_hull *hull, int64_t tile) {
+    return hull->first <= tile && tile <= hull->last;
+}
+
 static void backward_task(struct ptl_backward_plan *plan, int64_t number, const struct scratch *s) {
     const struct ptl_hstu_problem *p = plan->p;
     const struct ptl_kernels *k = plan->kernels;
@@ -378,15 +400,15 @@ static void backward_task(struct ptl_backward_plan *plan, int64_t number, const 
         for (int64_t i = 0; i < n_blocks || (turns.turn && i < turns.n); i++) {
             if (turns.turn) ptl_wait_turn32(&turns.turn[i], turns.mine);
             const int64_t at = plan->first_block[seq.index] + i;
-            if (i < n_blocks && plan->hulls[at].first <= tile && tile <= plan->hulls[at].last) {
+            if (i < n_blocks && sees(&plan->hulls[at], tile)) {
                 struct block b = {.seq = &seq,
                                   .head = head,
                                   .row = i * plan->block_rows,
                                   .tile = tile,
                                   .tile_begin = begin};
-                b.n_rows =
-                    (int)(seq.uq - b.row < plan->block_rows ? seq.uq - b.row : plan->block_rows);
+                b.n_rows = (int)block_rows(plan, &seq, b.row);
                 b.n_panels = (b.n_rows + k->panel - 1) / k->panel;
+                b.next = i + 1 < n_blocks && sees(&plan->hulls[at + 1], tile);
                 backward_block(plan, &b, end, values, v_stride, k_finite, &plan->hulls[at],
                                &plan->dq_turn[head * plan->n_blocks + at], s);
             }
@@ -498,6 +520,7 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
     const size_t n_seqs = (size_t)p->n_seqs, n_blocks = (size_t)plan->n_blocks;
     const size_t n_rows = (size_t)(p->dense ? p->n_seqs * p->q_rows : p->q_rows);
     const size_t heads = (size_t)p->n_q_heads;
+    const bool half = p->dtype != PTL_F32;
     const bool by_seq = plan->g->dbias.batch_stride != 0, by_head = plan->g->dbias.head_stride != 0;
     const bool broadcast = plan->g->dbias.data && ptl_dbias_broadcasts(p, plan->g);
     size_t n_turns = 0, n_bias = 0;
@@ -508,6 +531,10 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
             n_bias = (size_t)(plan->g->dbias_shape[0] * plan->g->dbias_shape[1] *
                               plan->g->dbias_shape[2] * plan->g->dbias_shape[3]);
     }
+    plan->dq.elem_bytes = sizeof(float);
+    plan->dq.head_stride = p->dqk;
+    plan->dq.row_stride = p->n_q_heads * p->dqk;
+    plan->dq.batch_stride = p->dense ? p->q_rows * plan->dq.row_stride : 0;
     struct ptl_pieces m = {NULL, 0};
     for (int pass = 0; pass < 2; pass++) { /* first how much, then where */
         plan->order = ptl_take(&m, n_seqs * sizeof *plan->order);
@@ -519,8 +546,7 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
         plan->reversed = ptl_take(&m, (size_t)ptl_hstu_reversed_floats(p) * sizeof(float));
         plan->tables = ptl_take(&m, (size_t)ptl_dtables_total(plan) * sizeof(double));
         plan->ds = ptl_take(&m, plan->g->ds.data ? heads * n_rows * sizeof(float) : 0);
-        plan->dq =
-            ptl_take(&m, p->dtype == PTL_F32 ? 0 : n_rows * heads * (size_t)p->dqk * sizeof(float));
+        plan->dq.data = ptl_take(&m, half ? n_rows * heads * (size_t)p->dqk * sizeof(float) : 0);
         plan->dbias = ptl_take(&m, n_bias * sizeof(float));
         struct by_keys *sorted = ptl_take(&m, n_seqs * sizeof *sorted); /* last: used only here */
         if (pass == 0) {
@@ -540,7 +566,7 @@ static bool lay_out(struct ptl_context *ctx, struct ptl_backward_plan *plan) {
     else memset(plan->tables, 0, (size_t)ptl_dtables_total(plan) * sizeof(double));
     if (!plan->g->ds.data) plan->ds = NULL;
     else memset(plan->ds, 0, heads * n_rows * sizeof(float));
-    if (p->dtype == PTL_F32) plan->dq = NULL;
+    if (!half) plan->dq = plan->g->dq;
     if (n_bias == 0) plan->dbias = NULL;
     ptl_hstu_reverse_tables(p, (float *)plan->reversed);
     return true;

@@ -36,10 +36,10 @@ struct ptl_backward_plan {
     _Atomic int32_t *bias_turn; /* broadcast dbias: [slice][tile][block of a sequence] */
     _Atomic int64_t table_turn;
 
-    float *dq;      /* halves: dq in fp32, [row][head][dqk] */
-    float *ds;      /* per head: [head][row] */
-    float *dbias;   /* halves, broadcast: in fp32, laid out as contiguous dbias */
-    double *tables; /* sums of dpos, then dtime, for all heads or one */
+    struct ptl_rows dq; /* in fp32: the caller's, or where that has halves [row][head][dqk] */
+    float *ds;          /* per head: [head][row] */
+    float *dbias;       /* halves, broadcast: in fp32, laid out as contiguous dbias */
+    double *tables;     /* sums of dpos, then dtime, for all heads or one */
     const float *reversed;
 
     char *scratch;

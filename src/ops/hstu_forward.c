@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../core/arith.h"
+#include "hstu_ahead.h"
 #include "hstu_tile.h"
 #include "schedule.h"
 
@@ -170,77 +171,33 @@ static void zero_rows(const struct ptl_hstu_problem *p, const struct ptl_hstu_se
                (size_t)(p->dv * p->out.elem_bytes));
 }
 
-/* Asks for rows that are needed next, a few at a time, while a tile is computed: the rows of one
- * head lie far apart in a jagged array, where the hardware's prefetchers give up. */
-struct prefetch {
-    struct {
-        const char *data;
-        int64_t step, bytes, n_rows;
-    } array[4];
-    int n_arrays;
-    int64_t part, n_parts; /* part n of n_parts is asked for next */
-};
-
-/* n rows of a sequence from `row` on, for head h of the n_heads from `first` on: its part of every
- * row or, where the heads lie side by side, its share of the whole rows. */
-static void prefetch_rows(struct prefetch *f, const struct ptl_rows *r, int64_t b, int64_t row,
-                          int64_t n, int64_t first, int64_t h, int64_t n_heads, int dim) {
-    const int i = f->n_arrays++;
-    const bool whole = r->head_stride == dim;
-    const int64_t begin = whole ? n * h / n_heads : 0, end = whole ? n * (h + 1) / n_heads : n;
-    f->array[i].data = ptl_rows_at(r, b, row + begin, whole ? first : first + h);
-    f->array[i].step = r->row_stride * r->elem_bytes;
-    f->array[i].bytes = (whole ? n_heads : 1) * dim * r->elem_bytes;
-    f->array[i].n_rows = end - begin;
-}
-
-static void prefetch_part(struct prefetch *f) {
-    for (int i = 0; i < f->n_arrays; i++) {
-        const int64_t n = f->array[i].n_rows;
-        const int64_t begin = f->part * n / f->n_parts, end = (f->part + 1) * n / f->n_parts;
-        for (int64_t j = begin; j < end; j++) {
-            const char *row = f->array[i].data + j * f->array[i].step;
-            for (int64_t x = 0; x < f->array[i].bytes; x += 64) __builtin_prefetch(row + x, 0, 2);
-        }
-    }
-    f->part++;
-}
-
 /* The keys and values [begin, end), for head h of the task. */
-static struct prefetch prefetch_keys(const struct ptl_hstu_problem *p, const struct task *t,
-                                     int64_t h, int64_t begin, int64_t end) {
+static struct ptl_ahead keys_ahead(const struct ptl_hstu_problem *p, const struct task *t,
+                                   int64_t h, int64_t begin, int64_t end) {
     const int64_t group = p->n_q_heads / p->n_k_heads, first = t->head / group;
     const int64_t n_heads = (t->head + t->n_heads - 1) / group + 1 - first;
-    struct prefetch f = {0};
-    if (p->pages.on || h >= n_heads) return f;
-    prefetch_rows(&f, &p->k, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads,
-                  p->dqk);
-    prefetch_rows(&f, &p->v, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads, p->dv);
-    return f;
+    struct ptl_ahead a = {0};
+    if (p->pages.on || h >= n_heads) return a;
+    ptl_ahead_rows(&a, &p->k, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads,
+                   p->dqk);
+    ptl_ahead_rows(&a, &p->v, t->seq.b, t->seq.k_row + begin, end - begin, first, h, n_heads,
+                   p->dv);
+    return a;
 }
 
 /* What a task begins with: rows of q and out, and as many keys and values; of all that it has when
  * it is short, else no more than the caches have room for beside the task before. */
-static struct prefetch prefetch_task(const struct forward_job *job, const struct task *t,
-                                     int64_t h) {
+static struct ptl_ahead task_ahead(const struct forward_job *job, const struct task *t, int64_t h) {
     const struct ptl_hstu_problem *p = job->p;
     const int64_t row_bytes = 2 * (p->dqk + p->dv) * p->q.elem_bytes * t->n_heads;
     const int64_t most = TASK_BYTES / row_bytes;
     const int64_t n = t->end - t->row < most ? t->end - t->row : most;
-    struct prefetch f = prefetch_keys(p, t, h, 0, n < t->seq.uk ? n : t->seq.uk);
-    prefetch_rows(&f, &p->q, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dqk);
+    struct ptl_ahead a = keys_ahead(p, t, h, 0, n < t->seq.uk ? n : t->seq.uk);
+    ptl_ahead_rows(&a, &p->q, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads, p->dqk);
     if (!job->stream)
-        prefetch_rows(&f, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads,
-                      p->dv);
-    return f;
-}
-
-/* Keys or columns of a product between two prefetches: whole register blocks, about a dozen. With
- * twice as many, what is asked for at once exceeds the misses that a core can have under way, and
- * the loads behind wait. */
-static int step_of(const struct ptl_kernels *k, int nv) {
-    const int rows = k->rows[nv - 1];
-    return (12 + rows - 1) / rows * rows;
+        ptl_ahead_rows(&a, &p->out, t->seq.b, t->seq.q_row + t->row, n, t->head, h, t->n_heads,
+                       p->dv);
+    return a;
 }
 
 /* A task while it is computed. Its heads go through every tile together, panel by panel; numbers of
@@ -298,7 +255,7 @@ struct tile {
     const uint16_t *keys_bf16, *value_pairs; /* instead of these where job->pairs */
     int64_t k_stride, v_stride;
     int finite; /* whether the values are; -1: not asked yet */
-    struct prefetch ahead;
+    struct ptl_ahead ahead;
 };
 
 static void load_tile(const struct block *b, int64_t kv_head, struct tile *t) {
@@ -346,17 +303,18 @@ static enum ptl_tile_kind complete_pairs(const struct tile *t, enum ptl_tile_kin
 static void multiply_keys(const struct block *b, struct tile *t, int i, int64_t first, int n_keys) {
     const struct forward_job *job = b->job;
     const struct ptl_kernels *k = job->kernels;
-    const int nv = b->panels[i].nv, step = step_of(k, nv);
+    const int nv = b->panels[i].nv, step = ptl_ahead_step(k, nv);
     const float *q = q_panel(b, t->head, i);
+    if (!job->pairs) {
+        ptl_ahead_qk(&t->ahead, k, nv, q, t->keys + first * t->k_stride, t->k_stride, n_keys,
+                     job->p->dqk, b->scratch->s);
+        return;
+    }
     for (int x = 0; x < n_keys; x += step) {
         const int n = n_keys - x < step ? n_keys - x : step;
-        const int64_t at = (first + x) * t->k_stride;
-        float *s = b->scratch->s + x * k->panel;
-        prefetch_part(&t->ahead);
-        if (job->pairs)
-            k->tile_qk_bf16(nv, q, t->keys_bf16 + at, t->k_stride, n, ptl_hstu_column_pairs(job->p),
-                            s);
-        else k->tile_qk_f32(nv, q, t->keys + at, t->k_stride, n, job->p->dqk, s);
+        ptl_ahead_part(&t->ahead);
+        k->tile_qk_bf16(nv, q, t->keys_bf16 + (first + x) * t->k_stride, t->k_stride, n,
+                        ptl_hstu_column_pairs(job->p), b->scratch->s + x * k->panel);
     }
 }
 
@@ -365,7 +323,7 @@ static void multiply_values(const struct block *b, struct tile *t, int i, int64_
                             const uint64_t *bits) {
     const struct forward_job *job = b->job;
     const struct ptl_kernels *k = job->kernels;
-    const int nv = b->panels[i].nv, dv = job->p->dv, step = step_of(k, nv);
+    const int nv = b->panels[i].nv, dv = job->p->dv, step = ptl_ahead_step(k, nv);
     const int64_t stride = t->v_stride;
     float *s = b->scratch->s, *o = o_panel(b, t->head, i);
     const float *v = job->pairs ? NULL : t->values + first * stride;
@@ -382,7 +340,7 @@ static void multiply_values(const struct block *b, struct tile *t, int i, int64_
     else
         for (int x = 0; x < dv; x += step) {
             const int n = dv - x < step ? dv - x : step;
-            prefetch_part(&t->ahead);
+            ptl_ahead_part(&t->ahead);
             if (job->pairs)
                 k->tile_pv_bf16(nv, s, pairs + 2 * x, stride, n_keys, n, o + x * k->panel, *empty);
             else k->tile_pv_f32(nv, s, v + x, stride, n_keys, n, o + x * k->panel, *empty);
@@ -415,13 +373,13 @@ static void run_panel(const struct block *b, struct tile *t, int i) {
     multiply_values(b, t, i, j - t->begin, n_keys, bits);
 }
 
-/* Of a prefetch: steps of all panels on a tile of n keys. */
+/* Steps of all panels on a tile of n keys. */
 static int64_t n_parts(const struct block *b, int64_t n) {
+    const struct ptl_kernels *k = b->job->kernels;
     int64_t parts = 0;
-    for (int i = 0; i < b->n_panels; i++) {
-        const int step = step_of(b->job->kernels, b->panels[i].nv);
-        parts += (n + step - 1) / step + (b->job->p->dv + step - 1) / step;
-    }
+    for (int i = 0; i < b->n_panels; i++)
+        parts += ptl_ahead_parts(k, b->panels[i].nv, n) +
+                 ptl_ahead_parts(k, b->panels[i].nv, b->job->p->dv);
     return parts;
 }
 
@@ -437,8 +395,8 @@ static void run_tiles(struct block *b) {
             struct tile t = {.begin = tile, .head = h};
             t.end = tile + k->key_tile < b->last ? tile + k->key_tile : b->last;
             const int64_t next_end = t.end + k->key_tile < b->last ? t.end + k->key_tile : b->last;
-            if (t.end < next_end) t.ahead = prefetch_keys(p, b->task, h, t.end, next_end);
-            else if (b->next) t.ahead = prefetch_task(b->job, b->next, h);
+            if (t.end < next_end) t.ahead = keys_ahead(p, b->task, h, t.end, next_end);
+            else if (b->next) t.ahead = task_ahead(b->job, b->next, h);
             t.ahead.n_parts = n_parts(b, t.end - tile);
             load_tile(b, kv_head, &t);
             for (int i = 0; i < b->n_panels; i++) run_panel(b, &t, i);
