@@ -30,7 +30,7 @@ V_INLINE void store_square(const float *panel, const float *scale, float *const 
     UNROLL for (int r = 0; r < V_LANES; r++) square[r] = r < n ? v_load(panel + r * W) : v_zero();
     v_transpose(square);
     UNROLL for (int r = 0; r < V_LANES; r++) {
-        if (r >= n_rows) break;
+        if (r >= n_rows) continue;
         if (n == V_LANES) v_store(rows[r] + d, scaled(square[r], scale[r]));
         else v_store_n(rows[r] + d, scaled(square[r], scale[r]), n);
     }
