@@ -226,7 +226,7 @@ def main():
     results.add("machine", **machine.facts(args.build / "pantile", args.threads))
     canary = Canary(args)
     for i, case in enumerate(chosen):
-        if case.name in results.done:
+        if case.name in results.done and not args.contenders:
             continue
         print(f"[{i + 1}/{len(chosen)}] {case.name}", flush=True)
         results.add("case", **describe(case))
